@@ -290,9 +290,9 @@ impl Broker {
     }
 
     /// Shuts the broker down: closes the sessions in the ledger, ends the sources (pending answers have
-    /// [`DRAIN_DEADLINE`](crate::source::DRAIN_DEADLINE) to arrive, then a process has
-    /// [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE) to end), feeds the sinks to the last record, and closes the
-    /// chain. Idempotent.
+    /// two seconds to arrive, then a process has three to end), ends the receivers of the inbox, feeds the sinks to the last
+    /// record, and closes the chain. Idempotent. A broker that is dropped instead leaves its chain open in the ledger
+    /// until the process ends, and its tasks run on.
     pub async fn shutdown(&self) {
         self.inner.stopping.send_replace(true);
         drop(self.background.control.lock().await.take());
@@ -303,6 +303,7 @@ impl Broker {
         };
         join_all(sessions.iter().map(|session| session.interrupt())).await;
         self.inner.close_sources().await;
+        self.inner.lasting.inbox.close();
         self.inner.rejections.report();
         if let Some(feeds) = self.background.feeds.lock().await.take() {
             // The records that end sessions are notes; a sink can read them only once they are flushed.

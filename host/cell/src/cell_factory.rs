@@ -168,7 +168,7 @@ impl CellFactory {
         let probe = || async {
             let launcher = self.launcher.clone();
             let probe = on_spawner(move |launchers| launchers.probe(&launcher)).await;
-            AvailableTiers::new(probe.and_then(|probe| probe).ok())
+            AvailableTiers::new(probe.and_then(|probe| probe).map_err(|error| error.to_string()))
         };
         self.tiers.get_or_init(probe).await
     }

@@ -30,13 +30,13 @@ const ETC: [(&str, &str); 6] = [
 /// The tiers that this machine can build.
 #[derive(Debug, Clone)]
 pub struct AvailableTiers {
-    /// The result of the probe, or `None` if the probe itself failed.
-    probe: Option<ProbeReport>,
+    /// The result of the probe, or the reason why the probe itself failed.
+    probe: Result<ProbeReport, String>,
 }
 
 impl AvailableTiers {
-    /// Returns the platform that a probe has found.
-    pub fn new(probe: Option<ProbeReport>) -> Self {
+    /// Returns the platform that a probe has found, or that is unknown for this reason.
+    pub fn new(probe: Result<ProbeReport, String>) -> Self {
         Self { probe }
     }
 
@@ -47,9 +47,10 @@ impl AvailableTiers {
     /// [`CellError::NoTier`] with the step that failed and the remedy; [`CellError::Path`] for a writable folder that
     /// contains something that only a full cell can protect.
     pub(crate) fn tier_for(&self, grant: &CellGrant) -> Result<(Tier, &EnforcementReport), CellError> {
-        let unknown =
-            || CellError::NoTier("the probe for cells on this machine failed; start the broker again".to_owned());
-        let ProbeReport { full, bwrap, reduced } = self.probe.as_ref().ok_or_else(unknown)?;
+        let unknown = |why: &String| {
+            CellError::NoTier(format!("the probe for cells on this machine failed ({why}); start the broker again"))
+        };
+        let ProbeReport { full, bwrap, reduced } = self.probe.as_ref().map_err(unknown)?;
         let refusal = match (full, bwrap) {
             (Ok(enforced), _) => return Ok((Tier::Full, enforced)),
             (Err(_), Ok(enforced)) => return Ok((Tier::FullViaBwrap, enforced)),

@@ -24,7 +24,12 @@ impl Launchers {
     pub(crate) fn probe(&mut self, launcher: &Launcher) -> io::Result<ProbeReport> {
         self.with(launcher, |running| {
             let report = running.probe();
-            if running.has_ended() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(report) }
+            if !running.has_ended() {
+                return Ok(report);
+            }
+            // A launcher that has ended built no cell, so that each refusal says why.
+            let why = report.full.map_or_else(|refusal| refusal.cause, |_| "the launcher has ended".to_owned());
+            Err(io::Error::other(why))
         })
     }
 

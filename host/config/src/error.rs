@@ -136,6 +136,12 @@ impl UnlocatedProblem {
         self
     }
 
+    /// Names the table of a configuration that has no file, and gives a way out if there is no better one.
+    pub(super) fn within(self, table: &str) -> Self {
+        let help = self.help.or_else(|| Some("write the table as in `portcullis.toml`".to_owned()));
+        Self { span: 0..0, message: format!("{table}: {}", self.message), help, ..self }
+    }
+
     fn place(self, text: Option<Arc<NamedSource<String>>>) -> ConfigProblem {
         ConfigProblem { fault: self, text }
     }
@@ -144,6 +150,11 @@ impl UnlocatedProblem {
     pub(super) fn of_toml(error: &toml::de::Error) -> Self {
         let span = error.span().unwrap_or(0..0);
         let message = escape_hidden(error.message()).replace('\n', ", ");
+        // The name of the type that is read says nothing to a person.
+        let message = match message.split_once(", expected struct ") {
+            Some((found, _)) => format!("{found}, expected a table"),
+            None => message,
+        };
         let mut quoted = message.split('`').skip(1).step_by(2).map(str::to_owned);
         let Some(word) = quoted.next() else {
             let help = type_hint(&message);

@@ -8,61 +8,16 @@ use serde_json::{Map, Value, json};
 use portcullis_core::call::{Phase, TrustLevel};
 
 /// A source, `[sources.NAME]`, for [`ConfigBuilder::source`](super::ConfigBuilder::source).
-///
-/// # Example
-/// ```
-/// use portcullis_config::{Config, SourceTable};
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let config = Config::builder("/var/lib/my-program")
-///     .source("files", SourceTable::command(["npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv"]).read("/srv"))
-///     .source("search", SourceTable::url("https://mcp.example.com/mcp").key("timeout", "20s"))
-///     .build()?;
-/// assert_eq!(config.sources.len(), 2);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "a table does nothing until a builder gets it"]
 pub struct SourceTable(Map<String, Value>);
 
 /// A plugin, an entry of `[[policies]]`, `[[transforms]]`, `[[approvals]]` or `[[sinks]]`.
-///
-/// # Example
-/// ```
-/// use portcullis_config::{Config, PluginTable, SourceTable};
-/// use serde_json::json;
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let config = Config::builder("/var/lib/my-program")
-///     .source("calc", SourceTable::component("builtin:calculator"))
-///     .policy(PluginTable::new("builtin:rules").settings(json!({ "deny": ["calc__divide"] })))
-///     .policy(PluginTable::new("native:on-duty").shadow())
-///     .build()?;
-/// assert_eq!(config.policies.len(), 2);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "a table does nothing until a builder gets it"]
 pub struct PluginTable(Map<String, Value>);
 
 /// A profile, `[profiles.NAME]`, for [`ConfigBuilder::profile`](super::ConfigBuilder::profile).
-///
-/// # Example
-/// ```
-/// use portcullis_config::{Config, ProfileTable, SourceTable};
-/// use portcullis_core::call::TrustLevel;
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let config = Config::builder("/var/lib/my-program")
-///     .source("calc", SourceTable::component("builtin:calculator"))
-///     .profile("guest", ProfileTable::new().trust(TrustLevel::Low).allow(["calc__add"]).key("approve", "always"))
-///     .build()?;
-/// assert_eq!(config.profiles.len(), 2);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 #[must_use = "a table does nothing until a builder gets it"]
 pub struct ProfileTable(Map<String, Value>);

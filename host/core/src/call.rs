@@ -21,6 +21,7 @@ pub use view::CallView;
 /// The trust level of a profile, which decides how much of the catalog it sees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum TrustLevel {
     /// Sees no source at all.
     Sandbox,
@@ -47,6 +48,7 @@ impl TrustLevel {
 
 /// The risk of a call: derived from the cell, raised by annotations, lowered only by a person.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Risk {
     /// The cell can neither write nor reach the network, and no hint says otherwise.
     Harmless,
@@ -225,6 +227,7 @@ impl Call {
 /// The phase in which plugins judge a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Phase {
     /// Before the source is reached.
     Call,

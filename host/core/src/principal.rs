@@ -18,16 +18,6 @@ const RESERVED: [&str; 8] = ["local", "token", "jwt", "cli", "anonymous", "demo"
 ///
 /// Fronts say `local` (the user who started the broker), `token`, `token:NAME` and `jwt:SUBJECT`. A program that embeds the
 /// broker makes its own of text, which cannot be one of those.
-///
-/// # Example
-/// ```
-/// use portcullis_core::principal::{Principal, PrincipalError};
-///
-/// let ada: Principal = "customer:ada".parse()?;
-/// assert_eq!(ada.as_str(), "customer:ada");
-/// assert!("token:ada".parse::<Principal>().is_err());
-/// # Ok::<(), PrincipalError>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Principal(Arc<str>);
 

@@ -1,6 +1,6 @@
 //! The broker's side: what is to be started, and the control connection to what was started.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,8 +28,17 @@ pub(crate) const ASK: &str = "__jail";
 #[cfg(target_os = "linux")]
 pub(crate) const ASK_INSIDE: &str = "__jail-inside";
 
+/// Reports whether this first argument makes the program act as a launcher.
+pub(crate) fn asks(first: Option<&OsStr>) -> bool {
+    #[cfg(target_os = "linux")]
+    if first == Some(OsStr::new(ASK_INSIDE)) {
+        return true;
+    }
+    first == Some(OsStr::new(ASK))
+}
+
 /// The remedy for a launcher that ends without an answer.
-pub(crate) const IS_LAUNCHER: &str = "does the launcher's `main` call `main_if_asked` first?";
+pub(crate) const IS_LAUNCHER: &str = "is `portcullis::main_if_asked()` the first statement of the launcher's `main`?";
 
 /// The byte that the broker writes to have SIGTERM sent to the source. Closing the connection kills the source instead.
 pub(crate) const TERMINATE: u8 = b'T';
@@ -291,6 +300,19 @@ mod without_cgroups {
 
         pub(super) fn open_procs_file(&self) -> io::Result<File> {
             match *self {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_launchers_own_words_make_a_program_its_launcher() {
+        assert!(asks(Some(ASK.as_ref())));
+        for other in [None, Some(""), Some("serve"), Some("__jail-"), Some("--__jail")] {
+            assert!(!asks(other.map(OsStr::new)), "{other:?}");
         }
     }
 }

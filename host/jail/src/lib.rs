@@ -69,3 +69,11 @@ pub fn main_if_asked() {
         std::process::exit(linux::run_inside());
     }
 }
+
+/// Reports whether the program was started as the launcher. It then has no other task, and its `main` should have called
+/// [`main_if_asked`], which does not return.
+#[cfg(feature = "launch")]
+#[must_use]
+pub fn was_asked() -> bool {
+    launch::asks(std::env::args_os().nth(1).as_deref())
+}

@@ -30,6 +30,7 @@ use walk::{CheckpointOrigin, VerificationPass, begun};
 
 /// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
 pub struct Verification {
     /// All chains, oldest first.
     #[doc(hidden)]

@@ -25,8 +25,7 @@ use crate::telemetry::Telemetry;
 ///
 /// # Example
 /// ```
-/// use portcullis::plugin::{NativeError, NativeSink};
-/// use portcullis::{Launcher, broker::Broker, config::Config};
+/// use portcullis::{Broker, Config, Launcher, NativeError, NativeSink};
 /// use serde_json::json;
 ///
 /// /// Prints every record.
@@ -114,6 +113,8 @@ impl BrokerBuilder {
     /// was added and that the configuration does not name is one of them: a policy that nobody asks would protect nothing.
     pub async fn build(self) -> Result<Broker, BuildError> {
         let Self { config, launcher, natives, twice } = self;
+        #[cfg(feature = "process")]
+        refuse_launcher(&launcher, portcullis_jail::was_asked())?;
         if let Some((role, name)) = twice {
             return Err(BuildError::NativeTwice { role, name });
         }
@@ -178,5 +179,26 @@ impl BrokerBuilder {
         tokio::spawn(rejected::report_repeats(Arc::downgrade(&broker.inner.rejections)));
         start_eager(broker.inner.context().upstreams.values());
         Ok(broker)
+    }
+}
+
+/// Refuses to build a broker in a process that a broker started as its launcher: it would execute itself without end.
+#[cfg(feature = "process")]
+fn refuse_launcher(launcher: &Launcher, was_asked: bool) -> Result<(), BuildError> {
+    if was_asked && *launcher == Launcher::SelfExec { Err(BuildError::LauncherForgotten) } else { Ok(()) }
+}
+
+#[cfg(all(test, feature = "process"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_was_started_as_the_launcher_builds_no_broker() {
+        let refused = refuse_launcher(&Launcher::SelfExec, true).map_err(|error| error.to_string());
+        assert!(
+            refused.is_err_and(|why| why.contains("`portcullis::main_if_asked()` as the first statement of `main`"))
+        );
+        assert!(refuse_launcher(&Launcher::SelfExec, false).is_ok());
+        assert!(refuse_launcher(&Launcher::Path("/usr/bin/portcullis-jail".into()), true).is_ok());
     }
 }

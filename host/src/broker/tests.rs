@@ -194,3 +194,15 @@ async fn what_came_of_each_call_is_counted_once() {
     assert!(appended.unwrap().parse::<u64>().unwrap() >= 1, "{text}");
     broker.shutdown().await;
 }
+
+/// This test's own program has no `main` that becomes the launcher, as a program that forgets `main_if_asked` has none.
+#[cfg(all(feature = "process", target_os = "linux"))]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_whose_launcher_forgets_its_task_says_what_main_must_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config::builder(folder.path()).source("true", json!({ "command": ["/bin/true"] }));
+    let broker = Broker::build(config.build().unwrap(), Launcher::SelfExec).await.unwrap();
+    let why = broker.connect_all().await.unwrap_err().to_string();
+    assert!(why.contains("portcullis::main_if_asked()"), "{why}");
+    broker.shutdown().await;
+}

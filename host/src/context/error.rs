@@ -36,6 +36,12 @@ pub enum BuildError {
         "every configured source has `enabled = false`, so there is nothing to serve: run `portcullis enable NAME`"
     )]
     AllDisabled,
+    /// The program was started as the launcher of a source, and its `main` has not become that launcher.
+    #[error(
+        "this program was started as the launcher of a source and builds a broker instead: call \
+         `portcullis::main_if_asked()` as the first statement of `main`, or give `Broker::build` a `Launcher::Path`"
+    )]
+    LauncherForgotten,
     /// The plugins cannot be run.
     #[error(transparent)]
     Plugin(#[from] PluginError),
@@ -64,6 +70,17 @@ pub enum BuildError {
         name: String,
         /// The line to add, and where.
         line: String,
+    },
+    /// The configuration names a source of the program that the program did not add.
+    #[error(
+        "source `{source_name}`: this program brings no source `{name}`; one that embeds the broker adds it with \
+         `BrokerBuilder::source`"
+    )]
+    NativeMissing {
+        /// The source in the configuration.
+        source_name: SourceName,
+        /// The name under which the program would add it.
+        name: String,
     },
     /// The ledger cannot be opened.
     #[error(transparent)]

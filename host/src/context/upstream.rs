@@ -146,7 +146,8 @@ impl Upstream {
         let built = builder.build().await;
         let usable = built.is_ok();
         let built = match built {
-            Err(error) if !config.required => {
+            // A part of the program that is missing is a fault of the program, and is away for good.
+            Err(error) if !config.required && !matches!(error, BuildError::NativeMissing { .. }) => {
                 let cause = error.to_string();
                 tracing::warn!(source = %config.name, "this source is missing: {}", escape_hidden(&cause));
                 builder.unusable(error)

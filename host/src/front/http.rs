@@ -8,6 +8,7 @@ mod admission;
 mod approvals;
 mod body;
 mod connections;
+mod error;
 mod events;
 mod expiring_table;
 mod guard;
@@ -41,19 +42,19 @@ use self::activity::{AnswerBody, RequestInProgress};
 use self::admission::{Admission, AdmittedCaller};
 pub use self::approvals::APPROVALS_PATH;
 use self::body::BodyBudget;
+pub use self::error::FrontError;
 use self::guard::RequestGuard;
 use self::jwt::JwtVerifier;
 use self::reply::HttpRefusal;
 pub use self::service::HttpService;
 use self::sessions::Sessions;
-use self::token::{AccessTokens, TokenError};
+use self::token::AccessTokens;
 use super::backend::Backend;
 use super::outgoing::OutgoingRoom;
 use super::protocol::OpenCalls;
 use super::shared_limit::SharedLimit;
 use crate::broker::Broker;
 use crate::config::ServeConfig;
-use crate::egress::EgressError;
 use crate::name::ProfileName;
 use crate::protocol::{RpcError, header, revision};
 
@@ -81,54 +82,6 @@ const MAX_STREAMS: u64 = 1024;
 /// `token`, `profile`, `malformed`, `mismatch` of headers and body) and the peer. It is called on the connection's task,
 /// so it must not block.
 pub(crate) type OnRejected = Arc<dyn Fn(&'static str, SocketAddr) + Send + Sync>;
-
-/// An error in starting the HTTP front.
-///
-/// # Example
-/// ```
-/// # async fn serve(broker: &portcullis::Broker) -> Result<(), Box<dyn std::error::Error>> {
-/// use portcullis::{FrontError, HttpFront};
-/// match HttpFront::bind(broker, "default".parse()?).await {
-///     Err(FrontError::InUse(address)) => eprintln!("another program has {address}"),
-///     Err(error) => return Err(error.into()),
-///     Ok(front) => front.serve(std::future::pending()).await,
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FrontError {
-    /// Another program listens at the address.
-    #[error("address {0} is in use by another program; stop that one, or set another `listen` under [serve]")]
-    InUse(SocketAddr),
-    /// The front cannot listen at the address for another reason.
-    #[error("cannot listen on {address}, set as `listen` under [serve]: {error}")]
-    Listen {
-        /// The configured address.
-        address: SocketAddr,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// No token is configured, nor `dangerous-no-token`.
-    #[error("the HTTP front has no bearer token; set `token` under [serve], or `dangerous-no-token = true`")]
-    NoToken,
-    /// No token is asked for, and other machines can reach the address.
-    #[error(
-        "`dangerous-no-token` under [serve] is refused with `listen` at {0}, which other machines can reach; listen on \
-         a loopback address, or use a token"
-    )]
-    Exposed(SocketAddr),
-    /// The tokens cannot be read.
-    #[error(transparent)]
-    Token(#[from] TokenError),
-    /// The configuration names an issuer, and the program is built without the feature `jwt`.
-    #[error("[serve.jwt] needs the feature `jwt` of the library, without which this program was built; leave it out")]
-    NoJwt,
-    /// The issuer's keys cannot be requested.
-    #[error("`keys` under [serve.jwt]: {0}")]
-    Keys(EgressError),
-}
 
 /// An HTTP front that listens but does not serve yet.
 ///
@@ -219,7 +172,7 @@ impl HttpFront {
         self.address
     }
 
-    /// Serves until `shutdown` is ready. Open calls then have [`DRAIN`](super::DRAIN) to end; those that do not are
+    /// Serves until `shutdown` is ready. Open calls then have five seconds to end; those that do not are
     /// answered with an error that says so. All sessions are closed.
     ///
     /// Dropping the future drops connections and calls, and leaves sessions open in the ledger.
@@ -252,6 +205,10 @@ struct PreparedFront {
 impl FrontSettings {
     fn of(broker: &Broker, serve: &ServeConfig, profile: ProfileName) -> Result<Self, FrontError> {
         let config = broker.config();
+        if !config.profiles.contains_key(&profile) {
+            let known = config.profiles.keys().map(ToString::to_string).collect();
+            return Err(FrontError::UnknownProfile { profile, known });
+        }
         let tokens = if serve.dangerous_no_token { None } else { Some(token::of(&config)?) };
         let recorder = broker.clone();
         let on_rejected = Arc::new(move |reason: &'static str, peer: SocketAddr| recorder.rejected(reason, peer.ip()));

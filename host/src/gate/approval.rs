@@ -234,10 +234,8 @@ impl Approvals {
                 let how = json!({ "ask": pending.id, "scope": scope, "by": by });
                 Ok(ApprovalOutcome { consume: None, by_person: true, how })
             }
-            Some(QuestionState::Refused { by }) if by == "expiry" => {
-                Err(CallRefusal::denied("approval-expired", "nobody answered in time"))
-            }
-            Some(QuestionState::Refused { .. }) => Err(CallRefusal::by_person()),
+            Some(QuestionState::Expired) => Err(CallRefusal::denied("approval-expired", "nobody answered in time")),
+            Some(QuestionState::Refused) => Err(CallRefusal::by_person()),
             _ if pending.expires() <= Instant::now() => {
                 self.inbox.expire(pending);
                 Err(CallRefusal::denied("approval-expired", "nobody answered in time"))
@@ -301,6 +299,7 @@ impl Approvals {
             arguments: call.arguments.to_value(),
             grave: call.item.hints.may_do_harm(),
             scopes: scopes.collect(),
+            // Both change as long as the question is open, so that it is asked for them.
             waiting: 0,
             expires_in: 0,
         };

@@ -3,6 +3,7 @@
 mod acceptance;
 mod answer;
 mod error;
+mod events;
 mod question;
 mod settle;
 mod waiter_count;
@@ -24,6 +25,8 @@ use crate::sync::{Mutex, MutexGuard};
 pub(super) use acceptance::{ALWAYS, AcceptableTool};
 pub use answer::{AnswerResult, AnswerRoute, GivenAnswer};
 pub use error::InboxError;
+use events::EventSubscribers;
+pub use events::QuestionEvent;
 use question::key;
 pub(super) use question::{HOUR, OpenQuestion, QuestionState, offered};
 use waiter_count::WaiterCount;
@@ -41,29 +44,40 @@ pub(super) const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// again.
 const LATE_VALIDITY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The number of events that a subscriber may fall behind: twice as many as questions can be open.
-const MAX_EVENTS: usize = 2 * MAX_OPEN;
+/// The name in the ledger of an answer that nobody gave in time. No person answers under it.
+const EXPIRY: &str = "expiry";
+
+/// The name in the ledger of the agent's own person. Nobody answers under it by another way.
+const ELICITATION: &str = "elicitation";
 
 /// The open questions of this broker. Answers come from the agent's own person (elicitation) or from another terminal.
 ///
 /// # Example
 /// ```
-/// # async fn answer(broker: &portcullis::Broker) -> Result<(), portcullis::InboxError> {
-/// use portcullis::{AnswerRoute, GivenAnswer, QuestionEvent};
-/// let mut events = broker.inbox().subscribe();
-/// while let Ok(event) = events.recv().await {
-///     if let QuestionEvent::Asked(question) = event {
-///         let yes = GivenAnswer { approve: question.tool == "calc__add", ..GivenAnswer::default() };
-///         broker.inbox().answer(&question.id, &yes, "my-program", AnswerRoute::Person).await?;
+/// # async fn answer(broker: &portcullis::Broker) {
+/// use portcullis::{AnswerRoute, GivenAnswer};
+/// use tokio::sync::broadcast::error::RecvError;
+/// let inbox = broker.inbox();
+/// let mut events = inbox.subscribe(); // before the first list, so that no question falls between the two
+/// loop {
+///     for question in inbox.list() {
+///         let given = GivenAnswer { approve: question.tool == "calc__add", ..GivenAnswer::default() };
+///         // An error is no reason to stop: somebody else has answered, or the question stays in the list.
+///         if let Err(error) = inbox.answer(&question.id, &given, "my-program", AnswerRoute::Person).await {
+///             eprintln!("{error}");
+///         }
+///     }
+///     match events.recv().await {
+///         Ok(_) | Err(RecvError::Lagged(_)) => {} // the list says what is open
+///         Err(RecvError::Closed) => break,        // the broker has shut down
 ///     }
 /// }
-/// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
 pub struct Inbox {
     open: Arc<QuestionMap>,
-    events: broadcast::Sender<QuestionEvent>,
+    events: EventSubscribers,
     /// The data folder, in whose lock file an answer may accept a tool; `None` if no answer may.
     pub(super) folder: Option<PathBuf>,
     /// Seals each `requestState`, so that an agent can neither make nor read one.
@@ -122,35 +136,6 @@ pub struct Question {
     pub expires_in: u64,
 }
 
-/// An event in the life of a question.
-///
-/// # Example
-/// ```
-/// # fn note(event: portcullis::QuestionEvent) {
-/// use portcullis::QuestionEvent;
-/// match event {
-///     QuestionEvent::Asked(question) => println!("{} waits", question.id),
-///     QuestionEvent::Answered { question, approved, by } => println!("{by} said {approved} to {}", question.id),
-///     _ => {}
-/// }
-/// # }
-/// ```
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum QuestionEvent {
-    /// A question is open, and recorded.
-    Asked(Arc<Question>),
-    /// A question is answered, or has expired.
-    Answered {
-        /// The question, as it was asked.
-        question: Arc<Question>,
-        /// True if the answer is yes.
-        approved: bool,
-        /// The name of the answering party in the ledger, or `expiry` if nobody answered.
-        by: Arc<str>,
-    },
-}
-
 /// A new question.
 pub(super) struct NewQuestion {
     pub(super) summary: Question,
@@ -172,7 +157,7 @@ impl Default for Inbox {
     fn default() -> Self {
         Self {
             open: Arc::default(),
-            events: broadcast::channel(MAX_EVENTS).0,
+            events: EventSubscribers::default(),
             folder: None,
             seal: SealingKey::new("approval"),
         }
@@ -187,11 +172,17 @@ impl Inbox {
         Self { folder: Some(data_dir), ..Self::default() }
     }
 
-    /// Returns a receiver of what happens to questions from now on. One that falls far behind misses the oldest events,
-    /// and is told so ([`RecvError::Lagged`](broadcast::error::RecvError::Lagged)); [`Inbox::list`] says what is open.
+    /// Returns a receiver of what happens to questions from now on; [`Inbox::list`] says what is open already. One that
+    /// falls 512 events behind misses the oldest, and is told so (`RecvError::Lagged`): it goes on, and the list says what
+    /// it missed. It ends (`RecvError::Closed`) when the broker shuts down.
     #[must_use]
     pub fn subscribe(&self) -> broadcast::Receiver<QuestionEvent> {
         self.events.subscribe()
+    }
+
+    /// Ends the receivers of events: the broker shuts down.
+    pub(crate) fn close(&self) {
+        self.events.close();
     }
 
     /// Returns the open questions, oldest first.
@@ -209,14 +200,29 @@ impl Inbox {
         self.lock().len()
     }
 
-    /// Answers a question by its id or a unique prefix. `by` says who, for the ledger. The answer is durable before the
-    /// call that waits for it goes on.
+    /// Answers a question by its id or a unique prefix. `by` says who, for the ledger; the words by which the broker names
+    /// itself there, `expiry` and `elicitation`, are refused. The answer is durable before the call that waits for it
+    /// goes on.
     ///
     /// Cancellation: an answer that has begun is recorded all the same.
     ///
     /// # Errors
     /// See [`InboxError`]; the question then stays as it was.
     pub async fn answer(
+        &self,
+        id: &str,
+        answer: &GivenAnswer,
+        by: &str,
+        route: AnswerRoute,
+    ) -> Result<AnswerResult, InboxError> {
+        if [EXPIRY, ELICITATION].iter().any(|word| word.eq_ignore_ascii_case(by.trim())) {
+            return Err(InboxError::Reserved(by.to_owned()));
+        }
+        self.take(id, answer, by, route).await
+    }
+
+    /// Takes an answer, whoever it names.
+    async fn take(
         &self,
         id: &str,
         answer: &GivenAnswer,
@@ -232,9 +238,9 @@ impl Inbox {
         // Runs in a task of its own: an answer that has begun is recorded and announced even if its giver goes away.
         let (open, by, events) = (self.open.clone(), by.to_owned(), self.events.clone());
         let settled = tokio::spawn(async move {
-            let question = Arc::clone(&pending.summary);
+            let question = Arc::new(pending.summary());
             let settled = settle::settle(open, pending, approve, coverage, by.clone()).await?;
-            announce(&events, QuestionEvent::Answered { question, approved: approve, by: by.into() });
+            events.announce(QuestionEvent::Answered { question, approved: approve, by: by.into() });
             Ok(settled)
         });
         let settled = settled.await;
@@ -252,7 +258,7 @@ impl Inbox {
         // Counted as a waiter, so that the answer is used by this call and not kept for another.
         let _waiting = WaiterCount::new(&pending.waiting);
         let answer = GivenAnswer { approve, scope: scope.map(str::to_owned), until: None };
-        match self.answer(&pending.id, &answer, "elicitation", AnswerRoute::Agent).await {
+        match self.take(&pending.id, &answer, ELICITATION, AnswerRoute::Agent).await {
             Ok(_) | Err(InboxError::Unknown(_)) => Ok(pending.wait(pending.expires).await),
             Err(error) => Err(error),
         }
@@ -291,7 +297,7 @@ impl Inbox {
             let pending = Arc::new(OpenQuestion {
                 id: summary.id.clone(),
                 key,
-                summary: Arc::new(summary),
+                summary,
                 binding,
                 offer,
                 acceptable,
@@ -308,13 +314,13 @@ impl Inbox {
             open.insert(pending.id.clone(), pending.clone());
             (pending, waiting, recorded)
         };
-        let Question { method, tool, source, .. } = &*pending.summary;
+        let Question { method, tool, source, .. } = &pending.summary;
         let body = json!({ "ask": pending.id, "method": method, "tool": tool, "source": source, "reasons": reasons });
         if let Err(error) = pending.ledger.append(pending.event(EventKind::CallAsked, body)).await {
             self.withdraw(&pending);
             return Err(error.into());
         }
-        announce(&self.events, QuestionEvent::Asked(Arc::clone(&pending.summary)));
+        self.events.announce(QuestionEvent::Asked(Arc::new(pending.summary())));
         Ok((pending, waiting))
     }
 
@@ -327,19 +333,17 @@ impl Inbox {
     /// Withdraws a question that could not be recorded, and denies the calls that joined it meanwhile.
     pub(super) fn withdraw(&self, pending: &OpenQuestion) {
         self.lock().remove(&pending.id);
-        pending
-            .state
-            .send_replace(QuestionState::Refused { by: "the broker, which could not record the question".to_owned() });
+        pending.state.send_replace(QuestionState::Refused);
     }
 
     /// Denies a question that has expired.
     pub(super) fn expire(&self, pending: &OpenQuestion) {
         if self.lock().remove(&pending.id).is_some() {
-            let body = json!({ "ask": pending.id, "approved": false, "by": "expiry" });
+            let body = json!({ "ask": pending.id, "approved": false, "by": EXPIRY });
             pending.ledger.record(pending.event(EventKind::CallAnswered, body));
-            pending.state.send_replace(QuestionState::Refused { by: "expiry".to_owned() });
-            let question = Arc::clone(&pending.summary);
-            announce(&self.events, QuestionEvent::Answered { question, approved: false, by: "expiry".into() });
+            pending.state.send_replace(QuestionState::Expired);
+            let question = Arc::new(pending.summary());
+            self.events.announce(QuestionEvent::Answered { question, approved: false, by: EXPIRY.into() });
         }
     }
 
@@ -361,11 +365,6 @@ impl Inbox {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<OpenQuestion>>> {
         lock(&self.open)
     }
-}
-
-/// Tells the subscribers. It does not matter if there are none.
-fn announce(events: &broadcast::Sender<QuestionEvent>, event: QuestionEvent) {
-    let _ = events.send(event);
 }
 
 fn lock(open: &QuestionMap) -> MutexGuard<'_, HashMap<String, Arc<OpenQuestion>>> {

@@ -1,6 +1,8 @@
 //! A session that a program uses directly.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
@@ -46,21 +48,23 @@ impl Session {
 
     /// Calls a tool with these arguments, an object, through the gate. Returns its result, even if that says that the tool
     /// failed ([`ToolResult::is_error`]). No person can be asked through this session: a question waits in the
-    /// [`Inbox`](crate::gate::Inbox) for another terminal, or for the program.
+    /// [`Inbox`](crate::gate::Inbox) for another terminal, or for the program, and the call waits for the answer: up to 50
+    /// seconds.
     ///
     /// Cancellation: the call is cancelled at its source, and its outcome recorded as unknown.
     ///
     /// # Errors
     /// [`RpcError`] of the source, or of the broker, which says why in [`RpcError::reason`]: among others `not-sent` if no
     /// source could be reached and `outcome-unknown` if one may have acted; what a policy or a person refused has the
-    /// code [`RpcError::DENIED`], an unknown tool [`RpcError::INVALID_PARAMS`].
+    /// code [`RpcError::DENIED`], a question that nobody has answered yet [`RpcError::PENDING`] (the same call may be sent again,
+    /// and gets the answer that was given meanwhile), an unknown tool [`RpcError::INVALID_PARAMS`].
     pub async fn call_tool(&self, tool: &str, arguments: &impl Serialize) -> Result<ToolResult, RpcError> {
         let params = Json::of(&json!({ "name": tool, "arguments": written(arguments)? }));
         self.call_with(params, Arc::new(NoAgent)).await
     }
 
-    /// Calls a tool as [`Session::call_tool`] does, and reports its progress while it runs. `on_progress` is called on the
-    /// task that reads from the source, so it must not block.
+    /// Calls a tool as [`Session::call_tool`] does, and reports its progress while it runs. `on_progress` is called while the
+    /// returned future is polled, so it must not block. If it panics, it is not called again, and the call goes on.
     ///
     /// # Errors
     /// As for [`Session::call_tool`].
@@ -85,7 +89,7 @@ impl Session {
         // One request has one token, so it need not be unique: the answer's route leads to this call alone.
         let meta = json!({ "progressToken": tool });
         let params = Json::of(&json!({ "name": tool, "arguments": written(arguments)?, "_meta": meta }));
-        self.call_with(params, Arc::new(ProgressReader { on_progress })).await
+        self.call_with(params, Arc::new(ProgressReader { on_progress, has_panicked: AtomicBool::new(false) })).await
     }
 
     async fn call_with(&self, params: Json, peer: Arc<dyn AgentPeer>) -> Result<ToolResult, RpcError> {
@@ -110,15 +114,20 @@ fn written(arguments: &impl Serialize) -> Result<Json, RpcError> {
 /// A peer without a person, which passes on the progress of a call.
 struct ProgressReader<F> {
     on_progress: F,
+    /// True once the callback has panicked: what it holds may be in any state.
+    has_panicked: AtomicBool,
 }
 
 #[async_trait]
 impl<F: Fn(Progress) + Send + Sync> AgentPeer for ProgressReader<F> {
     async fn notify(&self, notification: Notification) {
         if notification.method == Method::NotificationsProgress
+            && !self.has_panicked.load(Ordering::SeqCst)
             && let Some(progress) = notification.params.as_ref().and_then(Progress::of)
+            && catch_unwind(AssertUnwindSafe(|| (self.on_progress)(progress))).is_err()
         {
-            (self.on_progress)(progress);
+            self.has_panicked.store(true, Ordering::SeqCst);
+            tracing::error!("the callback for the progress of a call has panicked and is not called again");
         }
     }
 

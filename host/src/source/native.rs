@@ -24,8 +24,7 @@ const STREAM_BYTES: usize = 256 * 1024;
 ///
 /// # Example
 /// ```
-/// use portcullis::plugin::NativeError;
-/// use portcullis::source::NativeSource;
+/// use portcullis::{NativeError, NativeSource};
 /// use rmcp::ServiceExt as _;
 /// use tokio::io::DuplexStream;
 ///

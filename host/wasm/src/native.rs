@@ -9,6 +9,7 @@ use std::error::Error;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
@@ -26,30 +27,6 @@ use super::{PluginIdentity, Verdict};
 pub type NativeError = Box<dyn Error + Send + Sync>;
 
 /// A policy that is part of the program. The configuration places it: `plugin = "native:NAME"` in `[[policies]]`.
-///
-/// # Example
-/// ```
-/// use portcullis_wasm::{NativeError, NativePolicy, Verdict};
-/// use portcullis_core::call::CallView;
-///
-/// /// Denies the calls of everybody who is not on duty.
-/// struct OnDuty(Vec<String>);
-///
-/// #[async_trait::async_trait]
-/// impl NativePolicy for OnDuty {
-///     fn version(&self) -> &str {
-///         "1"
-///     }
-///
-///     async fn check(&self, view: &CallView) -> Result<Verdict, NativeError> {
-///         let caller = view.principal().as_str();
-///         if self.0.iter().any(|person| person == caller) {
-///             return Ok(Verdict::Pass);
-///         }
-///         Ok(Verdict::deny("off-duty", format!("{caller} is not on duty")))
-///     }
-/// }
-/// ```
 #[async_trait]
 pub trait NativePolicy: Send + Sync {
     /// Returns the version of what the policy decides. Answers of people are remembered for one version, and records
@@ -57,7 +34,8 @@ pub trait NativePolicy: Send + Sync {
     fn version(&self) -> &str;
 
     /// Judges one call. A call is denied if this fails or panics, or takes longer than ten seconds; dropping the future
-    /// must be safe. It must not block its thread, on which other calls run.
+    /// must be safe. It must not block its thread, on which other calls run: it cannot be interrupted there, and its
+    /// verdict does not count if it comes too late.
     ///
     /// # Errors
     /// Any error denies the call with the code `plugin-error`. Its text goes to the operator, and to the ledger as
@@ -130,7 +108,18 @@ pub(super) fn identity(name: &str, version: &str) -> PluginIdentity {
 
 /// Asks a native policy.
 pub(super) async fn check(policy: &dyn NativePolicy, view: &CallView) -> Result<Verdict, PluginFailure> {
-    contained(CallLimits::DECISION, async { policy.check(view).await }).await?.checked()
+    check_within(CallLimits::DECISION, policy, view).await
+}
+
+async fn check_within(
+    limits: CallLimits,
+    policy: &dyn NativePolicy,
+    view: &CallView,
+) -> Result<Verdict, PluginFailure> {
+    let begun = Instant::now();
+    let verdict = contained(limits, async { policy.check(view).await }).await?;
+    // A policy that blocks its thread cannot be interrupted, and answers when its time is over.
+    if begun.elapsed() > limits.wall_clock { Err(late(limits)) } else { verdict.checked() }
 }
 
 /// Hands records to a native sink.
@@ -147,11 +136,14 @@ async fn contained<T>(
         Ok(Ok(Ok(done))) => Ok(done),
         Ok(Ok(Err(error))) => Err(PluginFailure::new(FailureCode::Error, error.to_string())),
         Ok(Err(panic)) => Err(PluginFailure::new(FailureCode::Trap, format!("it panicked: {}", words(&*panic)))),
-        Err(_) => {
-            let detail = format!("it did not answer within {} s", limits.wall_clock.as_secs_f32());
-            Err(PluginFailure::new(FailureCode::Deadline, detail))
-        }
+        Err(_) => Err(late(limits)),
     }
+}
+
+/// Returns the failure of what did not answer in time.
+fn late(limits: CallLimits) -> PluginFailure {
+    let detail = format!("it did not answer within {} s", limits.wall_clock.as_secs_f32());
+    PluginFailure::new(FailureCode::Deadline, detail)
 }
 
 fn words(panic: &(dyn Any + Send)) -> &str {
@@ -162,6 +154,8 @@ fn words(panic: &(dyn Any + Send)) -> &str {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::time::Duration;
 
     use portcullis_core::testing::view;
 
@@ -184,6 +178,29 @@ mod tests {
     async fn a_native_policy_that_never_answers_has_failed() {
         let failure = check(&Endless, &view("{}")).await.unwrap_err();
         assert_eq!(failure.code, FailureCode::Deadline, "{failure}");
+    }
+
+    /// A policy that blocks its thread before it lets the call pass.
+    struct Blocking;
+
+    #[async_trait]
+    impl NativePolicy for Blocking {
+        fn version(&self) -> &str {
+            "1"
+        }
+
+        async fn check(&self, _: &CallView) -> Result<Verdict, NativeError> {
+            std::thread::sleep(Duration::from_millis(2));
+            Ok(Verdict::Pass)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_verdict_that_a_native_policy_gives_too_late_does_not_count() {
+        let limits = CallLimits { wall_clock: Duration::from_millis(1), ..CallLimits::DECISION };
+        let failure = check_within(limits, &Blocking, &view("{}")).await.unwrap_err();
+        assert_eq!(failure.code, FailureCode::Deadline, "{failure}");
+        assert_eq!(check(&Blocking, &view("{}")).await.unwrap(), Verdict::Pass);
     }
 
     #[test]

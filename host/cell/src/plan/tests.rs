@@ -12,7 +12,7 @@ fn refusal(step: &str) -> CellRefusal {
 
 fn machine_with(full: bool, bwrap: bool, reduced: bool) -> AvailableTiers {
     let built = |good: bool, step: &str| if good { Ok(ENFORCED) } else { Err(refusal(step)) };
-    AvailableTiers::new(Some(ProbeReport {
+    AvailableTiers::new(Ok(ProbeReport {
         full: built(full, "user namespace"),
         bwrap: built(bwrap, "bwrap"),
         reduced: built(reduced, "landlock"),

@@ -1,9 +1,12 @@
 //! What a program does with a broker that it embeds: it reads tools and progress, answers questions, and mounts the front.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use async_trait::async_trait;
 use axum::Router;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, split};
 use tokio::net::TcpListener;
+use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
 use super::*;
@@ -98,6 +101,11 @@ async fn a_program_reads_what_a_tool_is_and_how_far_a_call_is() {
     assert!(reported.recv().await.is_none(), "nothing holds on to the callback after the call");
 
     assert_eq!(session.call_tool("oven__bake", &json!({})).await.unwrap().text(), "bread");
+    let called = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&called);
+    let burn = move |_: Progress| assert_ne!(counted.fetch_add(1, Ordering::SeqCst), 0, "it burns");
+    assert_eq!(session.call_tool_with("oven__bake", &json!({}), burn).await.unwrap().text(), "bread");
+    assert_eq!(called.load(Ordering::SeqCst), 1, "a callback that has panicked is not called again");
     let unknown = session.call_tool("oven__fry", &json!({})).await.unwrap_err();
     assert_eq!((unknown.code, unknown.reason()), (RpcError::INVALID_PARAMS, None), "{unknown:?}");
     broker.shutdown().await;
@@ -118,7 +126,9 @@ async fn a_program_answers_questions_as_they_arise() {
     let yes = GivenAnswer { approve: true, ..GivenAnswer::default() };
     broker.inbox().answer(&question.id, &yes, "my-program", AnswerRoute::Person).await.unwrap();
     assert_eq!(call.await.unwrap().unwrap().text(), "bread");
+    assert!(matches!(events.recv().await, Ok(QuestionEvent::Answered { approved: true, .. })));
     broker.shutdown().await;
+    assert_eq!(events.recv().await.unwrap_err(), RecvError::Closed, "the stream ends with the broker");
 }
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
@@ -175,6 +185,33 @@ async fn a_mounted_front_without_a_token_is_refused_where_others_can_reach_it() 
     let refused = HttpFront::service(&broker, "default".parse().unwrap());
     assert!(matches!(refused, Err(FrontError::Exposed(_))), "{refused:?}");
     broker.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_front_serves_no_profile_that_is_not_configured_and_is_mounted_at_no_port_that_nobody_can_name() {
+    let front = async |serve: serde_json::Value, profile: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let config = Config::builder(folder.path())
+            .source("calc", SourceTable::component("builtin:calculator"))
+            .serve(serve)
+            .build()
+            .unwrap();
+        let broker = Broker::build(config, Launcher::SelfExec).await.unwrap();
+        let mounted = HttpFront::service(&broker, profile.parse().unwrap()).map(drop);
+        let bound = HttpFront::bind(&broker, profile.parse().unwrap()).await.map(drop);
+        broker.shutdown().await;
+        (mounted, bound)
+    };
+    let (mounted, bound) = front(json!({ "listen": "127.0.0.1:0", "hosts": ["agents.example"] }), "reviewer").await;
+    for refused in [mounted, bound] {
+        let text = refused.unwrap_err().to_string();
+        assert_eq!(text, "no profile `reviewer` is configured; the configuration has default");
+    }
+    let (mounted, bound) = front(json!({ "listen": "127.0.0.1:0" }), "default").await;
+    assert!(matches!(mounted, Err(FrontError::NoPort(_))), "{mounted:?}");
+    assert!(bound.is_ok(), "{bound:?}");
+    let (mounted, _) = front(json!({ "listen": "127.0.0.1:0", "hosts": ["agents.example"] }), "default").await;
+    assert!(mounted.is_ok(), "{mounted:?}");
 }
 
 #[tokio::test]

@@ -294,8 +294,8 @@ async fn what_the_program_and_the_configuration_do_not_both_name_is_an_error() {
             "or a source with `native = \"NAME\"`",
         ),
         (
-            builder(calc().source("x", json!({ "native": "x", "required": true }))),
-            "source `x`: this program brings no source `x`",
+            builder(calc().source("x", json!({ "native": "x" }))),
+            "source `x`: this program brings no source `x`; one that embeds the broker adds it with `BrokerBuilder::source`",
         ),
     ] {
         let text = refusal(builder).await;
@@ -317,6 +317,9 @@ async fn a_reload_keeps_what_the_program_brings_and_refuses_to_forget_it() {
     assert_eq!(add(&session, r#"{"a":1,"b":2,"say":"deny"}"#).await, "told-so");
     let forgotten = broker.reload(calc(folder.path()).build().unwrap()).await.unwrap_err().to_string();
     assert!(forgotten.contains("the program brings the policy `obedient`"), "{forgotten}");
+    let unknown = guarded().source("notes", json!({ "native": "notes" })).build().unwrap();
+    let missing = broker.reload(unknown).await.unwrap_err().to_string();
+    assert!(missing.contains("source `notes`: this program brings no source `notes`"), "{missing}");
     assert_eq!(add(&session, r#"{"a":1,"b":2,"say":"deny"}"#).await, "told-so");
     broker.shutdown().await;
 }

@@ -111,7 +111,7 @@ impl SourceBuilder<'_> {
                 Ok(self.component(loaded, confinement, env, identity))
             }
             Endpoint::Native { name } => {
-                let native = self.parts.natives.get(name).ok_or_else(|| self.failed(unknown_native(name)))?;
+                let native = self.parts.natives.get(name).ok_or_else(|| self.missing_native(name))?;
                 let identity = json!({ "native": name, "version": native.version() });
                 let supervision = SupervisionConfig::of(self.config, self.parts.cells.recorder());
                 let pipe_config = self.pipe_config(self.config.max_message, RedactedValues::default());
@@ -226,15 +226,13 @@ impl SourceBuilder<'_> {
         self.parts.secrets.resolve(value).map_err(|error| BuildError::Secret { source_name: source_name(), error })
     }
 
+    fn missing_native(&self, name: &str) -> BuildError {
+        BuildError::NativeMissing { source_name: self.config.name.clone(), name: name.to_owned() }
+    }
+
     fn failed(&self, error: SourceError) -> BuildError {
         BuildError::Source { source_name: self.config.name.clone(), error }
     }
-}
-
-fn unknown_native(name: &str) -> SourceError {
-    let why =
-        format!("this program brings no source `{name}`; one that embeds the broker adds it to its `BrokerBuilder`");
-    SourceError::Start(Cause::own(why))
 }
 
 /// Returns the error of a source that needs a feature without which the program was built.

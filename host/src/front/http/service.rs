@@ -55,7 +55,8 @@ impl HttpFront {
     /// Stop the server before the broker: when the broker shuts down, open calls are answered with an error, and sessions end.
     ///
     /// # Errors
-    /// As for [`HttpFront::bind`], without those of listening.
+    /// As for [`HttpFront::bind`], without those of listening, and [`FrontError::NoPort`] if `listen` has the port 0 and there are
+    /// no `hosts`, so that no request could name this server.
     ///
     /// # Panics
     /// Outside of a runtime of tokio.
@@ -72,6 +73,10 @@ impl HttpFront {
     /// ```
     pub fn service(broker: &Broker, profile: ProfileName) -> Result<HttpService, FrontError> {
         let config = broker.config();
+        // Only the system knows the port then, and a request names the one at which the program listens.
+        if config.serve.listen.port() == 0 && config.serve.hosts.is_empty() {
+            return Err(FrontError::NoPort(config.serve.listen));
+        }
         let prepared = FrontSettings::of(broker, &config.serve, profile)?.prepare(&config.serve)?;
         let shared = Arc::new(prepared.shared(Arc::new(broker.clone()), &config.serve, config.serve.listen));
         tokio::spawn(tend(Arc::downgrade(&shared), broker.stopped()));

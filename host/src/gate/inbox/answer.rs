@@ -30,6 +30,7 @@ pub struct GivenAnswer {
 /// # }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AnswerRoute {
     /// Over the agent's own connection (elicitation), where the agent could have written it. Such an answer cannot accept a
     /// tool for good, and is refused where only a person may answer.

@@ -45,6 +45,9 @@ pub enum InboxError {
          that its source calls destructive or open to the world"
     )]
     OutOfBand,
+    /// The name of the person is a word by which the broker names itself in the ledger.
+    #[error("an answer cannot be given by {0:?}, which stands for the broker itself in the ledger: give another name")]
+    Reserved(String),
     /// Too many questions are open.
     #[error("{MAX_OPEN} questions are open already, or {MAX_OPEN_PER_SESSION} of this session")]
     Full,

@@ -23,8 +23,14 @@ const HOUR_SECONDS: u32 = 60 * 60;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::gate) enum QuestionState {
     Open,
-    Approved { scope: &'static str, by: String },
-    Refused { by: String },
+    Approved {
+        scope: &'static str,
+        by: String,
+    },
+    /// Somebody refused, or the question could not be recorded.
+    Refused,
+    /// Nobody answered in time.
+    Expired,
 }
 
 /// The scope of an answer: one that approval plugins know, or that of the lock file.
@@ -58,7 +64,8 @@ pub(super) struct AnswerCoverage {
 pub(in crate::gate) struct OpenQuestion {
     pub(in crate::gate) id: String,
     pub(super) key: Digest,
-    pub(super) summary: Arc<Question>,
+    /// The question without its `waiting` and `expires_in`, which change. [`OpenQuestion::summary`] has them.
+    pub(super) summary: Question,
     pub(super) binding: GrantBinding,
     pub(super) offer: Offer,
     pub(super) acceptable: Option<AcceptableTool>,
@@ -106,9 +113,10 @@ impl OpenQuestion {
         offered(&self.offer)
     }
 
+    /// Returns the question as it is now: how long it stays open, and how many calls wait for its answer.
     pub(in crate::gate) fn summary(&self) -> Question {
         let waiting = self.waiting.load(Ordering::SeqCst);
-        Question { waiting, expires_in: self.expires_in(), ..Question::clone(&self.summary) }
+        Question { waiting, expires_in: self.expires_in(), ..self.summary.clone() }
     }
 
     /// Returns what an answer covers that arrives by this route.

@@ -39,7 +39,7 @@ pub(super) async fn settle(
     pending.state.send_replace(if approve {
         QuestionState::Approved { scope: scope.word(), by }
     } else {
-        QuestionState::Refused { by }
+        QuestionState::Refused
     });
     let (ask, tool) = (pending.id.clone(), pending.summary.tool.clone());
     Ok(AnswerResult { ask, tool, approved: approve, scope: scope.word(), until, waited })

@@ -1,4 +1,5 @@
 use futures_util::FutureExt as _;
+use tokio::sync::broadcast::error::RecvError;
 
 use super::*;
 
@@ -132,7 +133,7 @@ async fn what_may_destroy_is_never_asked_through_the_agent() {
             tokio::task::yield_now().await;
         }
         let id = bench.inbox.list()[0].id.clone();
-        let by_the_agent = bench.inbox.answer(&id, &GivenAnswer::default(), "elicitation", AnswerRoute::Agent).await;
+        let by_the_agent = bench.inbox.answer(&id, &GivenAnswer::default(), "agent", AnswerRoute::Agent).await;
         assert_eq!(by_the_agent.is_ok(), through_the_agent, "{case}");
         if !through_the_agent {
             answer(&bench, false, None).await;
@@ -162,4 +163,48 @@ async fn a_question_that_cannot_be_recorded_denies_the_calls_that_joined_it() {
     bench.inbox.withdraw(&question);
     assert_eq!(code(joined.await.unwrap()), "approval-refused");
     assert!(bench.inbox.list().is_empty());
+}
+
+#[tokio::test]
+async fn nobody_answers_under_the_words_by_which_the_broker_names_itself() {
+    let bench = Bench::new().await;
+    let waiting = bench.ask(CALL).await;
+    let id = bench.inbox.list()[0].id.clone();
+    for word in ["expiry", "elicitation", " Expiry "] {
+        for route in [AnswerRoute::Person, AnswerRoute::Agent] {
+            let answered = bench.inbox.answer(&id, &GivenAnswer::default(), word, route).await;
+            assert!(matches!(answered, Err(InboxError::Reserved(_))), "{word} {answered:?}");
+        }
+    }
+    assert!(bench.recorded("call.answered").await.is_empty());
+    bench.inbox.answer(&id, &GivenAnswer::default(), "expiry desk", AnswerRoute::Person).await.unwrap();
+    assert_eq!(code(waiting.await.unwrap()), "approval-refused");
+}
+
+#[tokio::test]
+async fn an_event_says_how_long_a_question_stays_open_and_how_many_calls_wait() {
+    let bench = Bench::new().await;
+    let mut events = bench.inbox.subscribe();
+    let one = bench.ask(CALL).await;
+    let QuestionEvent::Asked(asked) = events.recv().await.unwrap() else { panic!("nobody has answered") };
+    let two = bench.ask(CALL).await;
+    assert!(asked.expires_in > 0 && asked.waiting == 1, "{asked:?}");
+    answer(&bench, false, None).await;
+    let QuestionEvent::Answered { question, .. } = events.recv().await.unwrap() else { panic!("it was answered") };
+    assert!(question.expires_in > 0 && question.waiting == 2, "{question:?}");
+    assert!(one.await.unwrap().is_err() && two.await.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn subscriptions_end_with_the_inbox() {
+    let bench = Bench::new().await;
+    let (mut before, mut asked) = (bench.inbox.subscribe(), bench.inbox.subscribe());
+    let waiting = bench.ask(CALL).await;
+    asked.recv().await.unwrap();
+    bench.inbox.close();
+    assert!(matches!(before.recv().await, Ok(QuestionEvent::Asked(_))), "what happened before can still be read");
+    assert_eq!(before.recv().await.unwrap_err(), RecvError::Closed);
+    assert_eq!(bench.inbox.subscribe().recv().await.unwrap_err(), RecvError::Closed);
+    answer(&bench, false, None).await;
+    assert_eq!(code(waiting.await.unwrap()), "approval-refused");
 }

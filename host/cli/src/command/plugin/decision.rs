@@ -110,7 +110,7 @@ impl DecidingPlugins {
             (_, None) | (Phase::List, _) => DecidedVerdict::Pass,
             (Phase::Call, Some(code)) => DecidedVerdict::Ask(code),
             // The source has acted, so nobody is asked.
-            (Phase::Result, Some(_)) => DecidedVerdict::Deny("result-asked".to_owned()),
+            (_, Some(_)) => DecidedVerdict::Deny("result-asked".to_owned()),
         };
         let reasons = asks.into_iter().map(|(_, concern)| concern.message).collect();
         Ok(Decision { verdict, plugin, reasons, replaced })

@@ -1,0 +1,367 @@
+//! Items of the crates below this one. Their examples are here, where they have the names that programs use; each text
+//! begins with a sentence of its own, because the documentation of the item follows the example.
+
+/// The configuration of a broker, which a program builds or reads from a file.
+///
+/// # Example
+/// ```
+/// use portcullis::{Config, SourceTable};
+/// # fn main() -> Result<(), portcullis::ConfigError> {
+/// let made = Config::builder("/var/lib/my-program").source("calc", SourceTable::component("builtin:calculator")).build()?;
+/// assert!(made.data_dir.starts_with("/var/lib/my-program"));
+/// let read = Config::load(Some("portcullis.toml".as_ref())); // as the command line reads it
+/// # assert!(read.is_err());
+/// # Ok(())
+/// # }
+/// ```
+#[doc(inline)]
+pub use portcullis_config::Config;
+/// A builder of a configuration that has no file.
+///
+/// # Example
+/// ```
+/// use portcullis::{Config, ConfigBuilder};
+/// let builder: ConfigBuilder = Config::builder("/var/lib/my-program")
+///     .source("calc", serde_json::json!({ "component": "builtin:calculator" })) // the keys of portcullis.toml
+///     .broker(serde_json::json!({ "ask-timeout": "5m" }));
+/// assert!(builder.build().is_ok());
+/// ```
+#[doc(inline)]
+pub use portcullis_config::ConfigBuilder;
+/// An error that names every problem of a configuration.
+///
+/// # Example
+/// ```
+/// let error = portcullis::Config::builder("/tmp").source("a__b", serde_json::json!({})).build().unwrap_err();
+/// assert!(error.to_string().contains("a__b")); // every problem, each with its way out
+/// assert!(!error.is_missing());
+/// ```
+#[doc(inline)]
+pub use portcullis_config::ConfigError;
+/// A plugin, written with methods: an entry of `[[policies]]`, `[[transforms]]`, `[[approvals]]` or `[[sinks]]`.
+///
+/// # Example
+/// ```
+/// use portcullis::{Config, PluginTable, SourceTable};
+/// use serde_json::json;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = Config::builder("/var/lib/my-program")
+///     .source("calc", SourceTable::component("builtin:calculator"))
+///     .policy(PluginTable::new("builtin:rules").settings(json!({ "deny": ["calc__divide"] })))
+///     .policy(PluginTable::new("native:on-duty").shadow())
+///     .build()?;
+/// assert_eq!(config.policies.len(), 2);
+/// # Ok(())
+/// # }
+/// ```
+#[doc(inline)]
+pub use portcullis_config::PluginTable;
+/// A profile, written with methods: `[profiles.NAME]`.
+///
+/// # Example
+/// ```
+/// use portcullis::{Config, ProfileTable, SourceTable, TrustLevel};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = Config::builder("/var/lib/my-program")
+///     .source("calc", SourceTable::component("builtin:calculator"))
+///     .profile("guest", ProfileTable::new().trust(TrustLevel::Low).allow(["calc__add"]).key("approve", "always"))
+///     .build()?;
+/// assert_eq!(config.profiles.len(), 2);
+/// # Ok(())
+/// # }
+/// ```
+#[doc(inline)]
+pub use portcullis_config::ProfileTable;
+/// A source, written with methods: `[sources.NAME]`.
+///
+/// # Example
+/// ```
+/// use portcullis::{Config, SourceTable};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = Config::builder("/var/lib/my-program")
+///     .source("files", SourceTable::command(["npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv"]).read("/srv"))
+///     .source("search", SourceTable::url("https://mcp.example.com/mcp").key("timeout", "20s"))
+///     .build()?;
+/// assert_eq!(config.sources.len(), 2);
+/// # Ok(())
+/// # }
+/// ```
+#[doc(inline)]
+pub use portcullis_config::SourceTable;
+/// A call as a policy is shown it.
+///
+/// # Example
+/// ```
+/// # use portcullis::{CallView, Verdict};
+/// fn only_reads(call: &CallView) -> Verdict {
+///     if call.tool().starts_with("files__read") {
+///         return Verdict::Pass;
+///     }
+///     Verdict::ask("not-a-read", format!("{} wants to use {}", call.principal(), call.tool()))
+/// }
+/// ```
+#[doc(inline)]
+pub use portcullis_core::call::CallView;
+/// A phase of a call in which policies are asked.
+///
+/// # Example
+/// ```
+/// use portcullis::{Phase, PluginTable};
+/// let policy = PluginTable::new("native:on-duty").on([Phase::Call, Phase::List]);
+/// ```
+#[doc(inline)]
+pub use portcullis_core::call::Phase;
+/// The risk of a tool's calls, which decides whether a person is asked.
+///
+/// # Example
+/// ```
+/// # fn show(tools: &[portcullis::Tool]) {
+/// let risky = tools.iter().filter(|tool| tool.risk == portcullis::Risk::Risky).count();
+/// println!("{risky} tools can change or disclose something");
+/// # }
+/// ```
+#[doc(inline)]
+pub use portcullis_core::call::Risk;
+/// The trust in the callers of a profile.
+///
+/// # Example
+/// ```
+/// use portcullis::{ProfileTable, TrustLevel};
+/// let guests = ProfileTable::new().trust(TrustLevel::Low).allow(["calc__*"]);
+/// ```
+#[doc(inline)]
+pub use portcullis_core::call::TrustLevel;
+/// An error that says why text is no name of a source or a profile.
+///
+/// # Example
+/// ```
+/// use portcullis::{NameError, SourceName};
+/// assert_eq!("a__b".parse::<SourceName>(), Err(NameError::Separator("a__b".to_owned())));
+/// ```
+#[doc(inline)]
+pub use portcullis_core::name::NameError;
+/// The name of a profile.
+///
+/// # Example
+/// ```
+/// let profile: portcullis::ProfileName = "reviewer".parse()?;
+/// assert_eq!(profile.as_str(), "reviewer");
+/// # Ok::<(), portcullis::NameError>(())
+/// ```
+#[doc(inline)]
+pub use portcullis_core::name::ProfileName;
+/// The name of a source.
+///
+/// # Example
+/// ```
+/// let source: portcullis::SourceName = "files".parse()?;
+/// assert_eq!(source.to_string(), "files");
+/// # Ok::<(), portcullis::NameError>(())
+/// ```
+#[doc(inline)]
+pub use portcullis_core::name::SourceName;
+/// The identity of a caller.
+///
+/// # Example
+/// ```
+/// let ada: portcullis::Principal = "customer:ada".parse()?;
+/// assert_eq!(ada.as_str(), "customer:ada");
+/// # Ok::<(), portcullis::PrincipalError>(())
+/// ```
+#[doc(inline)]
+pub use portcullis_core::principal::Principal;
+/// An error that says why text is no principal.
+///
+/// # Example
+/// ```
+/// use portcullis::{Principal, PrincipalError};
+/// // It would pass for a caller of the HTTP front.
+/// assert!(matches!("token:ada".parse::<Principal>(), Err(PrincipalError::Reserved(_))));
+/// ```
+#[doc(inline)]
+pub use portcullis_core::principal::PrincipalError;
+/// A JSON value as the text that was received.
+///
+/// # Example
+/// ```
+/// use portcullis::Json;
+/// let result = Json::parse(r#"{"total": 1.0, "items": ["a"]}"#).unwrap();
+/// assert_eq!(result.get("total").unwrap().as_str(), "1.0"); // as it was received
+/// let items: Vec<String> = result.get("items").unwrap().read()?;
+/// # assert_eq!(items, ["a"]);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[doc(inline)]
+pub use portcullis_core::protocol::Json;
+/// An error with which a request is answered.
+///
+/// # Example
+/// ```
+/// # fn show(error: portcullis::RpcError) {
+/// use portcullis::RpcError;
+/// match (error.code, error.reason()) {
+///     (RpcError::DENIED, _) => eprintln!("refused: {error}"),
+///     (_, Some("not-sent")) => eprintln!("the source has not seen the call"),
+///     (_, Some("outcome-unknown")) => eprintln!("the source may have acted: look before you try again"),
+///     _ => eprintln!("{error}"),
+/// }
+/// # }
+/// ```
+#[doc(inline)]
+pub use portcullis_core::protocol::RpcError;
+/// The program that becomes each process source.
+///
+/// # Example
+/// ```
+/// use portcullis::Launcher;
+/// let this_program = Launcher::SelfExec; // its `main` begins with `portcullis::main_if_asked()`
+/// let another = Launcher::Path("/usr/lib/portcullis/portcullis-jail".into());
+/// # assert_ne!(this_program, another);
+/// ```
+#[doc(inline)]
+pub use portcullis_jail::Launcher;
+/// Becomes a source if the program was started as its launcher, and does nothing otherwise.
+///
+/// # Example
+/// ```
+/// portcullis::main_if_asked(); // the first statement of `main`: before threads, a runtime and arguments
+/// println!("this is the program itself");
+/// ```
+#[cfg(feature = "process")]
+#[doc(inline)]
+pub use portcullis_jail::main_if_asked;
+/// The verdict on a ledger, or on one chain of it.
+///
+/// # Example
+/// ```
+/// # fn show(verification: portcullis::Verification) {
+/// use portcullis::ChainStatus;
+/// match verification.verdict {
+///     ChainStatus::Good => println!("every record is as it was written"),
+///     ChainStatus::Incomplete { reason, .. } => println!("the end is missing: {reason}"),
+///     ChainStatus::Tampered { reason, .. } => println!("somebody changed it: {reason}"),
+/// }
+/// # }
+/// ```
+#[doc(inline)]
+pub use portcullis_ledger::ChainStatus;
+/// An error that says why something could not be recorded or read.
+///
+/// # Example
+/// ```
+/// # fn show(error: portcullis::LedgerError) {
+/// match error {
+///     portcullis::LedgerError::Full(folder) => eprintln!("no room in {}", folder.display()),
+///     error => eprintln!("{error}"),
+/// }
+/// # }
+/// ```
+#[doc(inline)]
+pub use portcullis_ledger::LedgerError;
+/// The result of verifying a ledger.
+///
+/// # Example
+/// ```
+/// # fn check(config: &portcullis::Config) -> Result<(), portcullis::LedgerError> {
+/// let found = portcullis::verify_ledger(&config.data_dir)?;
+/// found.findings.iter().for_each(|finding| eprintln!("{finding:?}"));
+/// # Ok(())
+/// # }
+/// ```
+#[doc(inline)]
+pub use portcullis_ledger::Verification;
+/// Verifies all records of a data folder.
+///
+/// # Example
+/// ```
+/// # fn check(config: &portcullis::Config) -> Result<(), portcullis::LedgerError> {
+/// let found: portcullis::Verification = portcullis::verify_ledger(&config.data_dir)?;
+/// assert_eq!(found.verdict, portcullis::ChainStatus::Good);
+/// # Ok(())
+/// # }
+/// ```
+#[doc(inline)]
+pub use portcullis_ledger::verify as verify_ledger;
+/// The reason why a person is asked about a call.
+///
+/// # Example
+/// ```
+/// use portcullis::{Concern, Verdict};
+/// let concern = Concern { code: "out-of-hours".to_owned(), message: "it is night".to_owned() };
+/// assert_eq!(Verdict::ask("out-of-hours", "it is night"), Verdict::Ask(concern));
+/// ```
+#[doc(inline)]
+pub use portcullis_wasm::Concern;
+/// The reason why a call is denied.
+///
+/// # Example
+/// ```
+/// use portcullis::{Denial, Verdict};
+/// let denial = Denial { code: "off-duty".to_owned(), message: "ada is not on duty".to_owned() };
+/// assert_eq!(Verdict::deny("off-duty", "ada is not on duty"), Verdict::Deny(denial));
+/// ```
+#[doc(inline)]
+pub use portcullis_wasm::Denial;
+/// An error of a policy, a sink or a source of the program.
+///
+/// # Example
+/// ```
+/// fn on_duty(file: &str) -> Result<bool, portcullis::NativeError> {
+///     Ok(std::fs::read_to_string(file)?.contains("ada")) // any error becomes one
+/// }
+/// ```
+#[doc(inline)]
+pub use portcullis_wasm::NativeError;
+/// A policy that is part of the program.
+///
+/// # Example
+/// ```
+/// use portcullis::{CallView, NativeError, NativePolicy, Verdict};
+///
+/// struct WorkingHours;
+///
+/// #[async_trait::async_trait]
+/// impl NativePolicy for WorkingHours {
+///     fn version(&self) -> &str {
+///         "1"
+///     }
+///
+///     async fn check(&self, call: &CallView) -> Result<Verdict, NativeError> {
+///         Ok(Verdict::ask("out-of-hours", format!("{} is called outside working hours", call.tool())))
+///     }
+/// }
+/// ```
+#[doc(inline)]
+pub use portcullis_wasm::NativePolicy;
+/// A receiver of the ledger's records that is part of the program.
+///
+/// # Example
+/// ```
+/// use portcullis::{NativeError, NativeSink};
+///
+/// struct Printer;
+///
+/// #[async_trait::async_trait]
+/// impl NativeSink for Printer {
+///     async fn deliver(&self, records: &[String]) -> Result<(), NativeError> {
+///         records.iter().for_each(|record| println!("{record}"));
+///         Ok(())
+///     }
+/// }
+/// ```
+#[doc(inline)]
+pub use portcullis_wasm::NativeSink;
+/// The decision of a policy about a call.
+///
+/// # Example
+/// ```
+/// use portcullis::Verdict;
+/// # fn judge(amount: u64) -> Verdict {
+/// if amount < 100 { Verdict::Pass } else { Verdict::ask("much-money", "more than 100 is spent") }
+/// # }
+/// ```
+#[doc(inline)]
+pub use portcullis_wasm::Verdict;
