@@ -134,7 +134,7 @@ pub use portcullis_core::call::Risk;
 /// ```
 #[doc(inline)]
 pub use portcullis_core::call::TrustLevel;
-/// An error that says why text is no name of a source or a profile.
+/// An error that says why text is not a name of a source or a profile.
 ///
 /// # Example
 /// ```

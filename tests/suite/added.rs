@@ -47,7 +47,7 @@ fn a_package_is_added_by_its_name() {
     // A word that the user grants is a path, and means the folder in which it is written.
     added(&dir, &["e", "--read", "open", "npm:server", "--", "open"]);
     assert!(text(&dir).contains("\"server\", \"open\"]\ncwd = \".\"\n"), "{}", text(&dir));
-    refused(&dir, &["d", "npm:--call=evil"], "no name of a package");
+    refused(&dir, &["d", "npm:--call=evil"], "not the name of a package");
     refused(&dir, &["d", "https://example.com/mcp", "--", "word"], "takes no arguments");
     refused(&dir, &["d", "server"], "`npm:…`");
 }
@@ -90,7 +90,7 @@ fn a_server_json_becomes_a_source_and_its_secrets_stay_out_of_the_file() {
 
     // What the description says of itself is not believed.
     for (path, value, words) in [
-        ("/packages/1/identifier", json!("--call=evil"), "no name of a package"),
+        ("/packages/1/identifier", json!("--call=evil"), "not the name of a package"),
         ("/packages/1/packageArguments/0/isSecret", json!(true), "every process of this machine can read"),
         ("/packages/1/registryType", json!("nuget"), "it has oci, nuget"),
     ] {

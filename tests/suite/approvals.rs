@@ -361,7 +361,7 @@ fn a_question_about_a_sources_own_method_names_the_method() {
             break message["params"]["message"].as_str().unwrap().to_owned();
         }
     };
-    assert!(asked.contains("may method `vendor/erase` of source `far` run?"), "{asked}");
+    assert!(asked.contains("May method `vendor/erase` of source `far` run?"), "{asked}");
     let listed = dir.run(&["approvals"]).out;
     assert!(listed.contains("vendor/erase  far"), "{listed}");
     let open: Value = serde_json::from_str(&dir.run(&["approvals", "--json"]).out).unwrap();

@@ -233,7 +233,7 @@ fn a_clients_file_is_where_the_environment_says() {
         let elsewhere = dir.run(&["import", client, "--dry-run"]);
         assert!(!elsewhere.out.contains("[sources."), "{variable}: {}", elsewhere.out);
         if variable != "XDG_CONFIG_HOME" {
-            refuses(&run(&["connect", client, "--yes"], "moved"), &[variable, "no absolute path"]);
+            refuses(&run(&["connect", client, "--yes"], "moved"), &[variable, "not an absolute path"]);
         }
         let home: Vec<_> = fs::read_dir(dir.path("home")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert!(home.iter().all(|name| name == ".local"), "{variable}: {home:?}");

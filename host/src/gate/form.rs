@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::inbox::{ALWAYS, HOUR, OpenQuestion, Question};
 use crate::escape::escape_hidden;
-use crate::protocol::Json;
+use crate::protocol::{Json, Method};
 
 /// The most characters of arguments, and of reasons, that an elicitation shows; `portcullis approvals show` has them
 /// all.
@@ -62,8 +62,11 @@ fn what(summary: &Question) -> String {
     let title = summary.title.as_deref().map(|title| excerpt(&escape_hidden(title), MAX_SHOWN_STRING));
     let title = title.map(|title| format!(" ({title:?})")).unwrap_or_default();
     // Most questions are about a tool, and its call is what a person expects.
-    let method =
-        if name.is_empty() || summary.method != "tools/call" { format!("method `{method}`") } else { String::new() };
+    let method = if name.is_empty() || summary.method != *Method::ToolsCall {
+        format!("method `{method}`")
+    } else {
+        String::new()
+    };
     match (name.is_empty(), method.is_empty()) {
         (true, _) => method,
         (false, true) => format!("`{name}`{title}"),

@@ -58,7 +58,7 @@ fn what_is_no_source_is_not_judged() {
         ("absent.wasm".to_owned(), "absent.wasm"),
         ("empty.wasm".to_owned(), "empty.wasm"),
         ("builtin:rules".to_owned(), "is not a source: it is of the kind `policy`"),
-        (guest("trap").display().to_string(), "is no source"),
+        (guest("trap").display().to_string(), "is not a source"),
     ] {
         let ran = dir.run(&["evaluate", "--idle", "0", &component]);
         assert_eq!(ran.code, Some(2), "{component}: {}{}", ran.out, ran.err);

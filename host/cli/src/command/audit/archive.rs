@@ -100,7 +100,7 @@ mod tests {
             archive.start_file(name, SimpleFileOptions::default()).unwrap();
             archive.finish().unwrap();
             let refused = restore(&path, &dir.path().join("restored"), &[], false).unwrap_err().to_string();
-            assert!(refused.contains("no file of a ledger"), "{name}: {refused}");
+            assert!(refused.contains("not a file of a ledger"), "{name}: {refused}");
             assert!(!dir.path().join("x").exists());
         }
     }
