@@ -21,8 +21,11 @@ const MAX_RUNNING: usize = 64;
 /// The largest number of requests that one session may have open: those that wait among them. More is a runaway loop.
 const MAX_OPEN: u32 = 1024;
 
-/// The size of the largest request that may wait, in bytes, so that those that do hold at most 64 MiB.
-const MAX_WAITING_BYTES: usize = 64 * 1024;
+/// The size of a request in bytes above which it counts while it waits. All smaller ones together hold at most 64 MiB.
+const SMALL_BYTES: usize = 64 * 1024;
+
+/// The largest size in bytes of all larger requests that wait, together.
+const MAX_WAITING_BYTES: usize = 128 * 1024 * 1024;
 
 /// A handle to an open session. Clones share the session and its limits.
 #[derive(Clone)]
@@ -30,6 +33,15 @@ pub(crate) struct SessionHandle {
     session: Arc<dyn FrontSession>,
     open: Arc<Semaphore>,
     running: Arc<Semaphore>,
+    /// The bytes of larger requests that may still wait.
+    waiting: Arc<Semaphore>,
+}
+
+/// The moment at which a request is worked on.
+enum Turn {
+    Now(OwnedSemaphorePermit),
+    /// After others. A larger request holds its part of the bytes that may wait.
+    Later(Option<OwnedSemaphorePermit>),
 }
 
 /// Gives access to what the session itself answers.
@@ -44,7 +56,8 @@ impl Deref for SessionHandle {
 impl SessionHandle {
     pub(crate) fn new(session: Arc<dyn FrontSession>) -> Self {
         let places = |count| Arc::new(Semaphore::new(count));
-        Self { session, open: places(MAX_OPEN as usize), running: places(MAX_RUNNING) }
+        let waiting = places(MAX_WAITING_BYTES);
+        Self { session, open: places(MAX_OPEN as usize), running: places(MAX_RUNNING), waiting }
     }
 
     /// Returns the tools of the session.
@@ -87,8 +100,8 @@ impl SessionHandle {
             let running = self.running.clone();
             let future = async move {
                 let turn = match turn {
-                    Some(turn) => Ok(turn),
-                    None => running.acquire_owned().await,
+                    Turn::Now(turn) => Ok(turn),
+                    Turn::Later(_waiting) => running.acquire_owned().await,
                 };
                 match turn {
                     Ok(_turn) => future.await,
@@ -101,7 +114,7 @@ impl SessionHandle {
     }
 
     /// Takes a place for a request of this size, and its turn, unless it must wait for that.
-    fn admit(&self, size: usize) -> Result<(OwnedSemaphorePermit, Option<OwnedSemaphorePermit>), RpcError> {
+    fn admit(&self, size: usize) -> Result<(OwnedSemaphorePermit, Turn), RpcError> {
         let refused = |message| Err(RpcError::new(RpcError::INVALID_REQUEST, message));
         let place = match self.open.clone().try_acquire_owned() {
             Ok(place) => place,
@@ -110,12 +123,18 @@ impl SessionHandle {
             }
             Err(TryAcquireError::Closed) => return Err(session_ended()),
         };
-        match self.running.clone().try_acquire_owned() {
-            Ok(turn) => Ok((place, Some(turn))),
-            Err(_) if size <= MAX_WAITING_BYTES => Ok((place, None)),
-            Err(_) => refused(format!(
+        if let Ok(turn) = self.running.clone().try_acquire_owned() {
+            return Ok((place, Turn::Now(turn)));
+        }
+        if size <= SMALL_BYTES {
+            return Ok((place, Turn::Later(None)));
+        }
+        let waiting = u32::try_from(size).ok().and_then(|size| self.waiting.clone().try_acquire_many_owned(size).ok());
+        match waiting {
+            Some(waiting) => Ok((place, Turn::Later(Some(waiting)))),
+            None => refused(format!(
                 "{MAX_RUNNING} requests of this session are worked on already, and this one is too large to wait: it has \
-                 {size} bytes, more than {MAX_WAITING_BYTES}"
+                 {size} bytes, and all that wait may have {MAX_WAITING_BYTES}"
             )),
         }
     }

@@ -166,16 +166,19 @@ async fn a_cancelled_call_is_dropped_and_not_answered() {
 
 #[tokio::test]
 async fn requests_of_a_session_wait_for_their_turn_and_only_too_many_are_refused() {
-    let mut peer = Peer::with_lines_of(100_000).initialize("2025-11-25", json!({})).await;
+    let mut peer = Peer::with_lines_of(40 << 20).initialize("2025-11-25", json!({})).await;
     for id in 1..=64 {
         peer.request(id, "tools/call", json!({ "name": "slow" })).await;
         peer.events.expect("slow").await;
     }
-    // 960 more wait, and a large one does not.
-    let large = json!({ "name": "echo", "arguments": "x".repeat(70_000) });
-    let refused = peer.ask(65, "tools/call", large).await;
+    // 960 more wait, but large ones only while they have 128 MiB together.
+    let large = json!({ "name": "echo", "arguments": "x".repeat(33 << 20) });
+    for id in 65..=67 {
+        peer.request(id, "tools/call", large.clone()).await;
+    }
+    let refused = peer.ask(68, "tools/call", large).await;
     assert!(refused["error"]["message"].as_str().unwrap().contains("too large to wait"), "{refused}");
-    for id in 65..=1024 {
+    for id in 68..=1024 {
         peer.request(id, "tools/call", json!({ "name": "echo" })).await;
     }
     let refused = peer.ask(2000, "tools/call", json!({ "name": "echo" })).await;
