@@ -43,7 +43,7 @@ pub(super) struct SystemResolver {
 
 /// One lookup of a name, which all callers share that ask for the name meanwhile.
 struct PendingLookup {
-    /// Where the answer goes, until a thread has taken it.
+    /// The sender of the answer, until a thread has taken it.
     unstarted: Mutex<Option<watch::Sender<Option<SharedAnswer>>>>,
     answer: watch::Receiver<Option<SharedAnswer>>,
 }

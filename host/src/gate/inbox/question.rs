@@ -29,7 +29,7 @@ pub(in crate::gate) enum QuestionState {
     },
     /// Somebody refused, or the question could not be recorded.
     Refused,
-    /// Nobody answered in time.
+    /// It expired, because nobody answered in time.
     Expired,
 }
 

@@ -184,6 +184,10 @@ async fn a_component_neither_makes_nor_changes_a_configuration_in_what_it_may_wr
     assert_eq!(call("read", "conf").await, (false, "as it was".into()));
     assert_eq!(call("write", "other/new.txt").await, (false, "written".into()), "other links are followed");
     assert!(!dir.path().join("inner/.portcullis/lock").exists());
+    // What fails leaves nothing open.
+    std::fs::create_dir(dir.path().join("inner/made")).unwrap();
+    let (is_error, said) = call("make", "inner/made").await;
+    assert!(is_error && said.contains("os error 20"), "{said}");
     assert_eq!(call("write", "portcullis.txt").await, (false, "written".into()));
 }
 

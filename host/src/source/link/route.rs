@@ -110,7 +110,7 @@ fn fail_pending(shared: &McpConnectionState, why: &Cause) {
 async fn notify(shared: &McpConnectionState, notification: Notification, stream_of: Option<&Id>) {
     let params = notification.params.as_ref();
     if params.is_some_and(|params| params.as_bytes().len() > MAX_NOTIFICATION_BYTES) {
-        return tracing::warn!(source = %shared.config.source, "a notification of more than 1 MiB was dropped");
+        return tracing::debug!(source = %shared.config.source, "a notification of more than 1 MiB was dropped");
     }
     match &notification.method {
         Method::NotificationsProgress => {

@@ -51,109 +51,113 @@ pub(super) fn preopen(builder: &mut WasiCtxBuilder, path: &Path, rights: FsPerms
 /// thread of the broker until the other end is opened, and nothing could interrupt it. And no component creates or
 /// changes what a broker finds by its name, a configuration file or a data folder, nor opens anything in a data folder.
 ///
-/// What is judged is the [`Place`] to which a path leads, and the work is then done with its one name.
+/// The [`Place`] to which a path leads is judged, and the work is then done with its one name.
 pub(super) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
     let mut types = linker.instance(TYPES)?;
-    types.func_wrap_async("[method]descriptor.open-at", |mut store, parameters| {
-        Box::new(async move {
-            let opened = open_at(&mut store.data_mut().filesystem(), parameters).await;
-            answer(&mut store, opened)
-        })
-    })?;
-    types.func_wrap_async("[method]descriptor.set-times-at", |mut store, parameters: Times| {
-        Box::new(async move {
-            let (folder, flags, path, accessed, modified) = parameters;
-            let files = &mut store.data_mut().filesystem();
-            let set = async {
-                let at = OpenPlace::changeable(files, &folder, &path, follows(flags)).await?;
-                files.set_times_at(at.folder(&folder), PathFlags::empty(), at.name(), accessed, modified).await?;
-                at.close(files)
-            };
-            let set = set.await;
-            answer(&mut store, set)
-        })
-    })?;
-    types.func_wrap_async("[method]descriptor.create-directory-at", |mut store, (folder, path): OneName| {
-        Box::new(async move {
-            let files = &mut store.data_mut().filesystem();
-            let made = async {
-                let at = OpenPlace::changeable(files, &folder, &path, false).await?;
-                files.create_directory_at(at.folder(&folder), at.name()).await?;
-                at.close(files)
-            };
-            let made = made.await;
-            answer(&mut store, made)
-        })
-    })?;
-    types.func_wrap_async("[method]descriptor.remove-directory-at", |mut store, (folder, path): OneName| {
-        Box::new(async move {
-            let files = &mut store.data_mut().filesystem();
-            let removed = async {
-                let at = OpenPlace::changeable(files, &folder, &path, false).await?;
-                files.remove_directory_at(at.folder(&folder), at.name()).await?;
-                at.close(files)
-            };
-            let removed = removed.await;
-            answer(&mut store, removed)
-        })
-    })?;
-    types.func_wrap_async("[method]descriptor.unlink-file-at", |mut store, (folder, path): OneName| {
-        Box::new(async move {
-            let files = &mut store.data_mut().filesystem();
-            let removed = async {
-                let at = OpenPlace::changeable(files, &folder, &path, false).await?;
-                files.unlink_file_at(at.folder(&folder), at.name()).await?;
-                at.close(files)
-            };
-            let removed = removed.await;
-            answer(&mut store, removed)
-        })
-    })?;
-    types.func_wrap_async("[method]descriptor.rename-at", |mut store, (folder, path, other, name): TwoNames| {
-        Box::new(async move {
-            let files = &mut store.data_mut().filesystem();
-            let renamed = async {
-                let from = OpenPlace::changeable(files, &folder, &path, false).await?;
-                let to = OpenPlace::changeable(files, &other, &name, false).await?;
-                files.rename_at(from.folder(&folder), from.name(), to.folder(&other), to.name()).await?;
-                from.close(files)?;
-                to.close(files)
-            };
-            let renamed = renamed.await;
-            answer(&mut store, renamed)
-        })
-    })?;
-    types.func_wrap_async("[method]descriptor.symlink-at", |mut store, (folder, target, name): Symlink| {
-        Box::new(async move {
-            let files = &mut store.data_mut().filesystem();
-            let linked = async {
-                if target.split('/').any(is_kept) {
-                    return Err(ErrorCode::NotPermitted.into());
-                }
-                let at = OpenPlace::changeable(files, &folder, &name, false).await?;
-                files.symlink_at(at.folder(&folder), target, at.name()).await?;
-                at.close(files)
-            };
-            let linked = linked.await;
-            answer(&mut store, linked)
-        })
-    })?;
-    types.func_wrap_async("[method]descriptor.link-at", |mut store, (folder, flags, path, other, name): Link| {
-        Box::new(async move {
-            let files = &mut store.data_mut().filesystem();
-            let linked = async {
-                let from = OpenPlace::changeable(files, &folder, &path, follows(flags)).await?;
-                let to = OpenPlace::changeable(files, &other, &name, false).await?;
-                let (old, new) = (from.folder(&folder), to.folder(&other));
-                files.link_at(old, PathFlags::empty(), from.name(), new, to.name()).await?;
-                from.close(files)?;
-                to.close(files)
-            };
-            let linked = linked.await;
-            answer(&mut store, linked)
-        })
-    })
+    macro_rules! replace {
+        ($name:literal, $work:path) => {
+            types.func_wrap_async(concat!("[method]descriptor.", $name), |mut store, parameters| {
+                Box::new(async move {
+                    let done = $work(&mut store.data_mut().filesystem(), parameters).await;
+                    answer(&mut store, done)
+                })
+            })?
+        };
+    }
+    replace!("open-at", open);
+    replace!("set-times-at", set_times);
+    replace!("create-directory-at", create_directory);
+    replace!("remove-directory-at", remove_directory);
+    replace!("unlink-file-at", unlink_file);
+    replace!("rename-at", rename);
+    replace!("symlink-at", symlink);
+    replace!("link-at", hard_link);
+    Ok(())
+}
+
+async fn open(
+    files: &mut WasiFilesystemCtxView<'_>,
+    (folder, flags, path, how, rights): Open,
+) -> Result<Resource<Descriptor>, FsError> {
+    let at = OpenPlace::find(files, &folder, &path, follows(flags)).await?;
+    let changes =
+        how != OpenFlags::empty() || rights.intersects(DescriptorFlags::WRITE | DescriptorFlags::MUTATE_DIRECTORY);
+    let opened = match at.place.kind {
+        _ if at.place.is_in_data_folder || changes && at.place.is_kept => Err(ErrorCode::NotPermitted.into()),
+        // Within an open folder a component uses names relative to it, so a folder of such a name is not opened at all.
+        Some(FileType::Directory) if at.place.is_kept => Err(ErrorCode::NotPermitted.into()),
+        // A missing file may be created, and the system does not follow a link by itself.
+        None | Some(FileType::RegularFile | FileType::Directory | FileType::Symlink) => {
+            files.open_at(at.folder(&folder), PathFlags::empty(), at.name(), how, rights).await
+        }
+        Some(_) => Err(ErrorCode::NotPermitted.into()),
+    };
+    at.close(files, opened)
+}
+
+async fn set_times(
+    files: &mut WasiFilesystemCtxView<'_>,
+    (folder, flags, path, accessed, modified): Times,
+) -> Result<(), FsError> {
+    let at = OpenPlace::changeable(files, &folder, &path, follows(flags)).await?;
+    let set = files.set_times_at(at.folder(&folder), PathFlags::empty(), at.name(), accessed, modified).await;
+    at.close(files, set)
+}
+
+async fn create_directory(files: &mut WasiFilesystemCtxView<'_>, (folder, path): OneName) -> Result<(), FsError> {
+    let at = OpenPlace::changeable(files, &folder, &path, false).await?;
+    let made = files.create_directory_at(at.folder(&folder), at.name()).await;
+    at.close(files, made)
+}
+
+async fn remove_directory(files: &mut WasiFilesystemCtxView<'_>, (folder, path): OneName) -> Result<(), FsError> {
+    let at = OpenPlace::changeable(files, &folder, &path, false).await?;
+    let removed = files.remove_directory_at(at.folder(&folder), at.name()).await;
+    at.close(files, removed)
+}
+
+async fn unlink_file(files: &mut WasiFilesystemCtxView<'_>, (folder, path): OneName) -> Result<(), FsError> {
+    let at = OpenPlace::changeable(files, &folder, &path, false).await?;
+    let removed = files.unlink_file_at(at.folder(&folder), at.name()).await;
+    at.close(files, removed)
+}
+
+async fn rename(files: &mut WasiFilesystemCtxView<'_>, (folder, path, other, name): TwoNames) -> Result<(), FsError> {
+    let from = OpenPlace::changeable(files, &folder, &path, false).await?;
+    let renamed = match OpenPlace::changeable(files, &other, &name, false).await {
+        Ok(to) => {
+            let renamed = files.rename_at(from.folder(&folder), from.name(), to.folder(&other), to.name()).await;
+            to.close(files, renamed)
+        }
+        Err(error) => Err(error),
+    };
+    from.close(files, renamed)
+}
+
+async fn symlink(files: &mut WasiFilesystemCtxView<'_>, (folder, target, name): Symlink) -> Result<(), FsError> {
+    if target.split('/').any(is_kept) {
+        return Err(ErrorCode::NotPermitted.into());
+    }
+    let at = OpenPlace::changeable(files, &folder, &name, false).await?;
+    let linked = files.symlink_at(at.folder(&folder), target, at.name()).await;
+    at.close(files, linked)
+}
+
+async fn hard_link(
+    files: &mut WasiFilesystemCtxView<'_>,
+    (folder, flags, path, other, name): Link,
+) -> Result<(), FsError> {
+    let from = OpenPlace::changeable(files, &folder, &path, follows(flags)).await?;
+    let linked = match OpenPlace::changeable(files, &other, &name, false).await {
+        Ok(to) => {
+            let (old, new) = (from.folder(&folder), to.folder(&other));
+            let linked = files.link_at(old, PathFlags::empty(), from.name(), new, to.name()).await;
+            to.close(files, linked)
+        }
+        Err(error) => Err(error),
+    };
+    from.close(files, linked)
 }
 
 type OneName = (Resource<Descriptor>, String);
@@ -224,8 +228,7 @@ impl OpenPlace {
     ) -> Result<Self, FsError> {
         let found = Self::find(files, folder, path, follow).await?;
         if found.place.is_kept {
-            found.close(files)?;
-            return Err(ErrorCode::NotPermitted.into());
+            return found.close(files, Err(ErrorCode::NotPermitted.into()));
         }
         Ok(found)
     }
@@ -238,31 +241,11 @@ impl OpenPlace {
         self.place.name.clone()
     }
 
-    fn close(self, files: &mut WasiFilesystemCtxView<'_>) -> Result<(), FsError> {
+    /// Closes the folder around the last name, and returns how the work there ended.
+    fn close<T>(self, files: &mut WasiFilesystemCtxView<'_>, done: Result<T, FsError>) -> Result<T, FsError> {
         if let Some(folder) = self.folder {
             files.table.delete(folder)?;
         }
-        Ok(())
+        done
     }
-}
-
-async fn open_at(
-    files: &mut WasiFilesystemCtxView<'_>,
-    (folder, flags, path, how, rights): Open,
-) -> Result<Resource<Descriptor>, FsError> {
-    let at = OpenPlace::find(files, &folder, &path, follows(flags)).await?;
-    let changes =
-        how != OpenFlags::empty() || rights.intersects(DescriptorFlags::WRITE | DescriptorFlags::MUTATE_DIRECTORY);
-    let opened = match at.place.kind {
-        _ if at.place.is_in_data_folder || changes && at.place.is_kept => Err(ErrorCode::NotPermitted.into()),
-        // Within an open folder a component uses names relative to it, so a folder of such a name is not opened at all.
-        Some(FileType::Directory) if at.place.is_kept => Err(ErrorCode::NotPermitted.into()),
-        // A missing file may be created, and the system does not follow a link by itself.
-        None | Some(FileType::RegularFile | FileType::Directory | FileType::Symlink) => {
-            files.open_at(at.folder(&folder), PathFlags::empty(), at.name(), how, rights).await
-        }
-        Some(_) => Err(ErrorCode::NotPermitted.into()),
-    };
-    at.close(files)?;
-    opened
 }

@@ -14,7 +14,7 @@ use rustix::io::{Errno, Result};
 /// The most symbolic links on one way, as on Linux.
 const MAX_LINKS: usize = 40;
 
-/// How a folder on the way is opened: on Linux without the right to read it, which passing through does not need.
+/// The flags with which a folder on the way is opened: on Linux without the right to read it, which passing through does not need.
 #[cfg(target_os = "linux")]
 const PASS_THROUGH: OFlags = OFlags::PATH;
 #[cfg(not(target_os = "linux"))]
@@ -25,7 +25,7 @@ const PASS_THROUGH: OFlags = OFlags::RDONLY;
 pub(super) struct Place {
     /// The last name, with a slash behind it if the path has one, or `.` for the folder itself.
     pub(super) name: String,
-    /// What is there: a symbolic link only if the last name is not followed, and `None` for nothing.
+    /// The kind of what is there, a symbolic link only if the last name is not followed, or `None` if nothing is.
     pub(super) kind: Option<FileType>,
     /// True if it has the name of a configuration or a data folder, or lies in a folder of such a name.
     pub(super) is_kept: bool,

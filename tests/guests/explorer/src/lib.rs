@@ -8,7 +8,7 @@ wit_bindgen::generate!({ path: "../../../wit", world: "tools-plugin" });
 use exports::portcullis::plugin::tools::{self, Failure, Guest, GuestSession};
 use serde_json::{Value, json};
 
-const TOOLS: [&str; 9] = ["look", "read", "write", "sleep", "spin", "grow", "recurse", "flood", "hoard"];
+const TOOLS: [&str; 10] = ["look", "read", "write", "make", "sleep", "spin", "grow", "recurse", "flood", "hoard"];
 
 struct Explorer;
 
@@ -59,6 +59,13 @@ impl GuestSession for Session {
             .to_string(),
             "read" => std::fs::read_to_string(text("path")).map_err(said)?,
             "write" => std::fs::write(text("path"), text("text")).map(|()| "written".to_owned()).map_err(said)?,
+            // More often than a component may hold handles.
+            "make" => (0..1000)
+                .map(|_| std::fs::create_dir(text("path")))
+                .last()
+                .unwrap_or(Ok(()))
+                .map_err(said)
+                .map(|()| "made".to_owned())?,
             "sleep" => {
                 std::thread::sleep(std::time::Duration::from_secs(3600));
                 String::new()
