@@ -23,7 +23,8 @@ pub(crate) struct TestDir {
 }
 
 impl TestDir {
-    /// Creates a place with all servers as sources, and `more` at the end of the configuration.
+    /// Creates a place with all servers as sources, and `more` at the end of the configuration. Every source is
+    /// required, because a session begins without another one that starts slowly.
     pub(crate) async fn new(more: &str) -> Self {
         let dir = Self { dir: tempfile::Builder::new().prefix("portcullis-interop-").tempdir().unwrap() };
         for folder in ["docs", "home", "memory"] {
@@ -39,7 +40,7 @@ impl TestDir {
         let mut toml = String::from("[serve]\nlisten = \"127.0.0.1:0\"\n");
         for (server, _) in TOOLS {
             let command = serde_json::to_string(&installed::command(server, dir.path())).unwrap();
-            toml += &format!("[sources.{server}]\ncommand = {command}\ntimeout = \"120s\"\n");
+            toml += &format!("[sources.{server}]\ncommand = {command}\ntimeout = \"120s\"\nrequired = true\n");
             for [option, value] in installed::cell(server, dir.path()) {
                 toml += &format!("cell.{} = [{value:?}]\n", option.trim_start_matches("--"));
             }

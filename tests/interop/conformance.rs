@@ -191,5 +191,5 @@ async fn client_scenarios(wanted: [(&str, Vec<String>); 2]) {
 fn fixture(era: &str) -> String {
     let program = installed::example("conformance-fixture");
     let command = json!([program, era]);
-    format!("{CONFIG}[sources.fixture]\ncommand = {command}\nnames = \"plain\"\n")
+    format!("{CONFIG}[sources.fixture]\ncommand = {command}\nnames = \"plain\"\nrequired = true\n")
 }

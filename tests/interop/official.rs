@@ -73,7 +73,7 @@ async fn passes_through(revision: &str, exceptions: &[Exception]) {
     let url = format!("url = {:?}\ndangerous-allow-private = true", server.serving.url);
     let command = json!([installed::sdk("python"), "-c", OVER_STDIO]);
     for (transport, source) in [("HTTP", url), ("stdio", format!("command = {command}"))] {
-        let dir = TestDir::bare(&format!("{CONFIG}[sources.official]\nnames = \"plain\"\n{source}\n"));
+        let dir = TestDir::bare(&format!("{CONFIG}[sources.official]\nnames = \"plain\"\nrequired = true\n{source}\n"));
         let broker = serving(dir.portcullis(&["serve"]), "serving ").await;
         let through = checks(&dir, &broker.url, revision).await;
         broker.end().await;

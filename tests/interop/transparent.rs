@@ -74,7 +74,8 @@ async fn same(server: &str) {
     let direct = conversation(direct, server, &dir).await;
 
     let mut toml = format!(
-        "[profiles.default]\napprove = \"never\"\nsampling = true\n[sources.plain]\ncommand = {}\nnames = \"plain\"\n",
+        "[profiles.default]\napprove = \"never\"\nsampling = true\n\
+         [sources.plain]\ncommand = {}\nnames = \"plain\"\nrequired = true\n",
         json!(argv)
     );
     for [option, value] in installed::cell(server, dir.path()) {
