@@ -1,6 +1,8 @@
 //! Items of the crates below this one. Their examples are here, where they have the names that programs use; each text
 //! begins with a sentence of its own, because the documentation of the item follows the example.
 
+pub mod error;
+
 /// The configuration of a broker, which a program builds or reads from a file.
 ///
 /// # Example
@@ -105,6 +107,22 @@ pub use portcullis_config::SourceTable;
 /// ```
 #[doc(inline)]
 pub use portcullis_core::call::CallView;
+/// A builder of a call that no agent has made, for the test of a policy.
+///
+/// # Example
+/// ```
+/// use portcullis::{CallView, CallViewBuilder, Verdict};
+/// use serde_json::json;
+///
+/// # fn small_sums(call: &CallView) -> Verdict { Verdict::deny("large", "more than 100") }
+/// # fn main() -> Result<(), portcullis::NameError> {
+/// let pay: CallViewBuilder = CallView::builder("bank".parse()?, "bank__pay", &json!({ "amount": 900 }));
+/// assert_eq!(small_sums(&pay.build()), Verdict::deny("large", "more than 100"));
+/// # Ok(())
+/// # }
+/// ```
+#[doc(inline)]
+pub use portcullis_core::call::CallViewBuilder;
 /// A phase of a call in which policies are asked.
 ///
 /// # Example

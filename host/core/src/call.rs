@@ -16,7 +16,7 @@ use crate::protocol::{Answer, Json, Method};
 pub use cause::{Cause, SourceWords};
 pub use id::{CallId, SessionId};
 pub use params::Params;
-pub use view::CallView;
+pub use view::{CallView, CallViewBuilder};
 
 /// The trust level of a profile, which decides how much of the catalog it sees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]

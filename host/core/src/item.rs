@@ -156,6 +156,12 @@ impl Item {
         Self::unlisted((source, tags), ItemKind::Resource, uri, exposed)
     }
 
+    /// Returns a tool of which only the name is known.
+    #[must_use]
+    pub fn unlisted_tool(source: &SourceName, exposed: &str) -> Self {
+        Self::unlisted((source, &[]), ItemKind::Tool, exposed, exposed)
+    }
+
     fn unlisted((source, tags): (&SourceName, &[String]), kind: ItemKind, name: &str, exposed: &str) -> Self {
         let definition = Json::empty_object();
         Self {

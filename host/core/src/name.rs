@@ -93,6 +93,13 @@ name! {
     ProfileName
 }
 
+impl Default for ProfileName {
+    /// Returns `default`, the profile that a configuration has if it names no other.
+    fn default() -> Self {
+        Self("default".into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -49,6 +49,7 @@ use self::reply::HttpRefusal;
 pub use self::service::HttpService;
 use self::sessions::Sessions;
 use self::token::AccessTokens;
+pub use self::token::TokenError;
 use super::backend::Backend;
 use super::outgoing::OutgoingRoom;
 use super::protocol::OpenCalls;

@@ -82,7 +82,7 @@ impl ComponentSource {
     }
 
     async fn in_time<T>(&self, method: &Method, listed: impl Future<Output = T>) -> Result<T, SourceError> {
-        let late = |_| SourceError::Timeout { method: method.clone(), seconds: self.timeout.as_secs() };
+        let late = |_| SourceError::Timeout { method: method.to_string(), seconds: self.timeout.as_secs() };
         tokio::time::timeout(self.timeout, listed).await.map_err(late)
     }
 

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::call::{Cause, Delivery};
-use crate::protocol::Method;
 
 /// An error that says why a source cannot be used. The text names the source's command, URL or file, what happened, and
 /// the way out.
@@ -27,8 +26,8 @@ pub enum SourceError {
     /// It did not answer in time.
     #[error("no answer to `{method}` within {seconds} s")]
     Timeout {
-        /// The method that went unanswered.
-        method: Method,
+        /// The method that went unanswered, of the protocol or of HTTP.
+        method: String,
         /// The deadline.
         seconds: u64,
     },

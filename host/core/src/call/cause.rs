@@ -52,6 +52,7 @@ enum Part {
 
 impl Cause {
     /// Makes a cause in the broker's own words, which repeat nothing that a source has said.
+    #[doc(hidden)]
     #[must_use]
     pub fn own(text: impl Into<Cow<'static, str>>) -> Self {
         Self { parts: vec![Part::Own(text.into())], source: None }
@@ -59,12 +60,14 @@ impl Cause {
 
     /// Makes a cause of an error of the broker's own, whose text repeats nothing that a source has said. The error is
     /// kept as the source of this one.
+    #[doc(hidden)]
     #[must_use]
     pub fn of(error: impl Error + Send + Sync + 'static) -> Self {
         Self::own(error.to_string()).because_of(error)
     }
 
     /// Appends words of the broker's own.
+    #[doc(hidden)]
     #[must_use]
     pub fn then(mut self, text: impl Into<Cow<'static, str>>) -> Self {
         self.parts.push(Part::Own(text.into()));
@@ -72,6 +75,7 @@ impl Cause {
     }
 
     /// Appends text from the source, with the broker's own text before and after it.
+    #[doc(hidden)]
     #[must_use]
     pub fn said(mut self, before: &'static str, words: impl Into<String>, after: &'static str) -> Self {
         self.parts.push(Part::Said { before, words: SourceWords::new(words), after });
@@ -79,6 +83,7 @@ impl Cause {
     }
 
     /// Replaces the text that people read with what the source said; the ledger keeps the broker's words.
+    #[doc(hidden)]
     #[must_use]
     pub fn replace_with_source_words(mut self, words: impl Into<String>) -> Self {
         let own = self.recorded();
@@ -87,6 +92,7 @@ impl Cause {
     }
 
     /// Puts words of the broker's own in front, such as a label.
+    #[doc(hidden)]
     #[must_use]
     pub fn under(mut self, label: impl Into<Cow<'static, str>>) -> Self {
         self.parts.insert(0, Part::Own(label.into()));
@@ -94,6 +100,7 @@ impl Cause {
     }
 
     /// Keeps an error as the source of this one.
+    #[doc(hidden)]
     #[must_use]
     pub fn because_of(self, error: impl Error + Send + Sync + 'static) -> Self {
         Self { source: Some(Arc::new(error)), ..self }
@@ -110,6 +117,7 @@ impl Cause {
     }
 
     /// Reports whether the whole text contains this one.
+    #[doc(hidden)]
     #[cfg(any(test, feature = "testing"))]
     pub fn contains(&self, text: &str) -> bool {
         self.to_string().contains(text)

@@ -1,5 +1,7 @@
 //! A call as plugins are shown it.
 
+mod builder;
+
 use std::sync::Arc;
 
 use super::{Call, Phase, Risk, TrustLevel};
@@ -7,6 +9,8 @@ use crate::flow::CallFlow;
 use crate::name::{ProfileName, SourceName};
 use crate::principal::Principal;
 use crate::protocol::Json;
+
+pub use builder::CallViewBuilder;
 
 /// A call in one phase, as a plugin is shown it. Cheap to clone.
 #[derive(Debug, Clone)]

@@ -37,15 +37,20 @@ pub struct Json {
     findings: Option<Arc<TextFacts>>,
     /// The positions of the members of a long object. Clones share them.
     members: MemberTable,
+    /// What is to be released with the text.
+    held: Option<Held>,
 }
+
+/// Something that is released with a text.
+type Held = Arc<dyn Send + Sync>;
 
 /// Bytes, and what is to be released with them.
-struct BytesWith<T> {
+struct BytesWith {
     bytes: Bytes,
-    _held: T,
+    _held: Held,
 }
 
-impl<T> AsRef<[u8]> for BytesWith<T> {
+impl AsRef<[u8]> for BytesWith {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -91,7 +96,7 @@ impl Json {
     fn new(text: FastStr, range: Range<usize>, findings: TextFacts) -> Self {
         let members = MemberTable::for_length(range.len());
         let findings = (text.len() >= LONG_BYTES).then(|| Arc::new(findings));
-        Self { text, range, findings, members }
+        Self { text, range, findings, members, held: None }
     }
 
     /// Returns the value `null`.
@@ -108,7 +113,7 @@ impl Json {
 
     const fn from_static(text: &'static str) -> Self {
         let range = 0..text.len();
-        Self { text: FastStr::from_static_str(text), range, findings: None, members: MemberTable::none() }
+        Self { text: FastStr::from_static_str(text), range, findings: None, members: MemberTable::none(), held: None }
     }
 
     /// Returns the JSON text.
@@ -137,16 +142,18 @@ impl Json {
     #[doc(hidden)]
     #[must_use]
     pub fn held_with(self, held: impl Send + Sync + 'static) -> Self {
-        let Self { text, range, findings, members } = self;
-        let bytes = Bytes::from_owner(BytesWith { bytes: text.into_bytes(), _held: held });
-        // The same bytes are still text.
-        let text = FastStr::from_bytes(bytes).unwrap_or_default();
-        Self { text, range, findings, members }
+        // It may hold something already.
+        let held = (self.held, held);
+        Self { held: Some(Arc::new(held)), ..self }
     }
 
     /// Returns the buffer that holds the JSON text.
     pub(super) fn into_bytes(self) -> Bytes {
-        self.text.into_bytes().slice(self.range)
+        let bytes = self.text.into_bytes().slice(self.range);
+        match self.held {
+            Some(held) => Bytes::from_owner(BytesWith { bytes, _held: held }),
+            None => bytes,
+        }
     }
 
     /// Returns the place of the value, from which its parts are found.
@@ -158,7 +165,8 @@ impl Json {
     pub(super) fn slice(&self, part: &str) -> Self {
         let range = range_of(&self.text, part);
         let members = MemberTable::for_length(range.len());
-        Self { text: self.text.clone(), range, findings: self.findings.clone(), members }
+        let (findings, held) = (self.findings.clone(), self.held.clone());
+        Self { text: self.text.clone(), range, findings, members, held }
     }
 
     /// Reports whether it is known that no escape in the text stands for half of a surrogate pair without the other
@@ -321,11 +329,12 @@ mod tests {
     #[test]
     fn what_is_held_is_released_with_the_last_bytes_and_a_detached_part_keeps_nothing() {
         let text = serde_json::json!({ "part": "p".repeat(100), "rest": "x".repeat(100_000) }).to_string();
-        let holding = || {
+        let parsed = || Json::parse(text.clone()).unwrap();
+        let holding = |json: Json| {
             let held = Arc::new(());
-            (Arc::downgrade(&held), Json::parse(text.clone()).unwrap().held_with(held))
+            (Arc::downgrade(&held), json.held_with(held))
         };
-        let (held, json) = holding();
+        let (held, json) = holding(parsed());
         assert_eq!(json.as_str(), text);
         let part = json.get("part").unwrap();
         let own = part.detached();
@@ -335,10 +344,12 @@ mod tests {
         assert!(held.upgrade().is_none());
         assert_eq!(own.as_str(), format!("\"{}\"", "p".repeat(100)));
 
-        let (held, json) = holding();
+        // It holds two things now.
+        let (first, json) = holding(parsed());
+        let (held, json) = holding(json);
         let chunks = Message::Response(Response { id: Some(Id::number(1)), answer: Answer::Result(json) }).to_chunks();
-        assert!(held.upgrade().is_some(), "it is still to be written");
+        assert!(first.upgrade().is_some() && held.upgrade().is_some(), "it is still to be written");
         drop(chunks);
-        assert!(held.upgrade().is_none());
+        assert!(first.upgrade().is_none() && held.upgrade().is_none());
     }
 }

@@ -283,6 +283,7 @@ pub enum MessageError {
 impl MessageError {
     /// Returns the JSON-RPC code to answer with.
     #[must_use]
+    #[doc(hidden)]
     pub fn code(&self) -> i64 {
         match self {
             Self::Json(_) => RpcError::PARSE,

@@ -87,6 +87,7 @@ impl EgressError {
     }
 
     /// Converts an error of the HTTP client.
+    #[doc(hidden)]
     pub fn from_client(url: &Url, error: &reqwest::Error) -> Self {
         // An error of our own resolver comes back wrapped.
         if let Some(ours) = chain(error).find_map(|cause| cause.downcast_ref::<Self>()) {

@@ -349,7 +349,7 @@ pub(super) fn explain(method: &Method, deadline: Duration, lost: NoResponse) -> 
 
 /// Returns the error for a request that was not answered by its deadline.
 pub(super) fn late(method: &Method, deadline: Duration) -> SourceError {
-    SourceError::Timeout { method: method.clone(), seconds: deadline.as_secs() }
+    SourceError::Timeout { method: method.to_string(), seconds: deadline.as_secs() }
 }
 
 /// Returns a source's text escaped for printing, at most 200 characters of it.

@@ -117,7 +117,7 @@ async fn a_list_of_many_slow_pages_times_out_as_a_whole() {
         listed = link.discover() => listed.unwrap_err(),
         () = serve => panic!("the list is read for ever"),
     };
-    assert_eq!(late, SourceError::Timeout { method: Method::ToolsList, seconds: 45 });
+    assert_eq!(late, SourceError::Timeout { method: "tools/list".to_owned(), seconds: 45 });
 
     let (transport, mut far) = fake_transport();
     let serve = async {
@@ -133,7 +133,7 @@ async fn a_list_of_many_slow_pages_times_out_as_a_whole() {
         opened = McpConnection::open(transport, deadlines, config()) => opened.err().unwrap(),
         () = serve => panic!("the list is awaited for ever"),
     };
-    assert_eq!(late, SourceError::Timeout { method: Method::ToolsList, seconds: 45 });
+    assert_eq!(late, SourceError::Timeout { method: "tools/list".to_owned(), seconds: 45 });
 }
 
 #[tokio::test(start_paused = true)]
