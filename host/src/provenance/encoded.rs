@@ -18,9 +18,8 @@ const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_decode_allow_trailing_bits(true);
 
 /// Visits every reading of a text.
-pub(super) fn each_reading(text: &str, visit: &mut impl FnMut(&str)) {
-    each_direction(text, visit);
-    each_decoded(text, visit);
+pub(super) fn each_reading(text: &str, visit: &mut dyn FnMut(&str)) {
+    each_to(text, true, MAX_DEPTH, visit);
 }
 
 /// Visits a text as it stands and backwards.
@@ -31,22 +30,28 @@ pub(super) fn each_direction(text: &str, visit: &mut dyn FnMut(&str)) {
 
 /// Visits every reading of a text that is decoded.
 pub(super) fn each_decoded(text: &str, visit: &mut dyn FnMut(&str)) {
-    each_to(text, MAX_DEPTH, visit);
+    each_to(text, false, MAX_DEPTH, visit);
 }
 
-fn each_to(text: &str, depth: usize, visit: &mut dyn FnMut(&str)) {
-    if depth == 0 {
-        return;
-    }
+/// Visits what a text decodes to, with `depth` encodings one inside the other, and before that the text itself if it is
+/// `wanted`.
+fn each_to(text: &str, wanted: bool, depth: usize, visit: &mut dyn FnMut(&str)) {
     for reading in [text, &backwards(text)] {
-        for decoded in decoded(reading) {
-            each_direction(&decoded, visit);
-            each_to(&decoded, depth - 1, visit);
+        if wanted {
+            visit(reading);
+        }
+        for decoded in if depth == 0 { Vec::new() } else { decoded(reading) } {
+            each_to(&decoded, true, depth - 1, visit);
         }
     }
 }
 
 fn backwards(text: &str) -> String {
+    if text.is_ascii() {
+        let mut bytes = text.as_bytes().to_vec();
+        bytes.reverse();
+        return String::from_utf8(bytes).unwrap_or_default();
+    }
     text.chars().rev().collect()
 }
 

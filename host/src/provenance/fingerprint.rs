@@ -102,7 +102,7 @@ impl<'a, F: FnMut(u64)> Fingerprints<'a, F> {
     /// Hands on the fingerprints of one text.
     pub(super) fn add(&mut self, text: &str) {
         if text.is_ascii() {
-            self.scan(text.bytes().map(|byte| char::from(byte.to_ascii_lowercase())));
+            self.scan(lower_case(text));
         } else {
             self.scan(normalized(text));
         }
@@ -202,8 +202,18 @@ impl<'a, F: FnMut(u64)> Fingerprints<'a, F> {
     }
 }
 
+/// Visits the letters and signs of a text without their form, as they have fingerprints.
+pub(super) fn each_letter(text: &str, visit: impl FnMut(char)) {
+    if text.is_ascii() { lower_case(text).for_each(visit) } else { normalized(text).for_each(visit) }
+}
+
+/// Returns the letters of an ASCII text without their form: no capitals.
+fn lower_case(text: &str) -> impl Iterator<Item = char> {
+    text.bytes().map(|byte| char::from(byte.to_ascii_lowercase()))
+}
+
 /// Returns the letters of a text without their form: no capitals, no wide letters, nothing that is not seen.
-pub(super) fn normalized(text: &str) -> impl Iterator<Item = char> {
+fn normalized(text: &str) -> impl Iterator<Item = char> {
     text.nfkc().filter(|c| !is_hidden(*c)).flat_map(char::to_lowercase)
 }
 

@@ -1,7 +1,7 @@
 //! Short values of several words, such as a name or a title. Nothing else in them identifies them, so they are found by
 //! their words: in the result, each word of the value must follow the one before it as well.
 
-use super::fingerprint::{BLOCK, FlowKey, Position, STEP, normalized};
+use super::fingerprint::{BLOCK, FlowKey, Position, STEP, each_letter};
 
 /// The fewest letters, without digits, of a value that is found by its words. Shorter ones and dates occur everywhere.
 const LETTERS: usize = 8;
@@ -17,14 +17,15 @@ pub(super) fn pairs(key: &FlowKey, value: &str) -> Vec<u64> {
     }
     let (mut now, mut word, mut pair) = (Position::default(), Position::default(), Position::default());
     let mut letters = 0;
-    for c in normalized(value).chain([' ']) {
+    each_letter(value, |c| {
         if c.is_alphanumeric() {
             letters += usize::from(c.is_alphabetic());
             now.push(key, c);
         } else {
             pairs.extend(key.end_pair(&mut pair, std::mem::replace(&mut word, now), now));
         }
-    }
+    });
+    pairs.extend(key.end_pair(&mut pair, word, now));
     // A longer value has a block.
     if letters < LETTERS || now.letters >= BLOCK + STEP {
         pairs.clear();

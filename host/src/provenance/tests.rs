@@ -19,9 +19,13 @@ fn labels(labels: &[&str]) -> Arc<[String]> {
 }
 
 fn call(session: &Arc<SessionFlow>, name: &str, given: &[&str], arguments: &Value) -> Arc<TracedCall> {
+    call_with(session, name, given, &Json::of(arguments))
+}
+
+fn call_with(session: &Arc<SessionFlow>, name: &str, given: &[&str], arguments: &Json) -> Arc<TracedCall> {
     let example = Call::clone(&view("{}").call);
     let item = crate::item::Item { exposed: format!("{name}__read").into(), ..crate::item::Item::clone(&example.item) };
-    let params = Json::of(&json!({ "name": "read", "arguments": arguments }));
+    let params = Json::of(&json!({ "name": "read" })).with("arguments", arguments).unwrap();
     let call = Call::new(
         &Method::ToolsCall,
         Params::parse(&Method::ToolsCall, params),
@@ -52,6 +56,20 @@ fn origins(session: &Arc<SessionFlow>, arguments: Value) -> Vec<(String, String)
 
 fn comes_from_files(text: &str) -> bool {
     origins(&session(), json!({ "text": text })).iter().any(|(exposed, _)| exposed == "files__read")
+}
+
+#[test]
+fn a_value_is_found_in_arguments_that_parsers_read_differently() {
+    let session = session();
+    for arguments in [
+        format!(r#"{{"a":"{KEY}","a":"x"}}"#),
+        format!(r#"{{"a":"x","a":"{KEY}"}}"#),
+        format!(r#"{{"n":1e999,"a":"{KEY}"}}"#),
+        format!(r#"{{"a":"\ud800 {KEY}"}}"#),
+    ] {
+        let origins = call_with(&session, "web", &[], &Json::parse(arguments.clone()).unwrap()).origins();
+        assert_eq!(origins.first().map(|origin| origin.pointer.as_str()), Some("/a"), "{arguments}");
+    }
 }
 
 #[test]

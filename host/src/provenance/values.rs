@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value;
-
 use crate::protocol::Json;
 
 /// How deep strings of JSON are opened that hold strings of JSON.
@@ -97,7 +95,7 @@ pub(super) fn each_in_arguments(arguments: &Json, visit: &mut dyn FnMut(Part, &s
         return true;
     }
     let mut texts = Vec::new();
-    collect(&arguments.to_value(), &mut String::new(), MAX_DEPTH, &mut texts);
+    collect(arguments, &mut String::new(), MAX_DEPTH, &mut texts);
     for ArgumentText { pointer, text, part } in &texts {
         visit(*part, pointer, text);
     }
@@ -131,37 +129,39 @@ struct ArgumentText {
     part: Part,
 }
 
-fn collect(value: &Value, pointer: &mut String, depth: usize, texts: &mut Vec<ArgumentText>) {
+fn collect(value: &Json, pointer: &mut String, depth: usize, texts: &mut Vec<ArgumentText>) {
     let length = pointer.len();
     let entry = |pointer: &str, text: String, part| ArgumentText { pointer: pointer.to_owned(), text, part };
-    match value {
-        Value::String(text) => {
-            if let Some(json) = opened(text).filter(|_| depth > 0) {
+    match value.as_bytes().first() {
+        Some(b'"') => {
+            let inner = || value.as_str().trim_matches('"').to_owned();
+            let text = value.read::<String>().unwrap_or_else(|_| inner());
+            if let Some(json) = opened(&text).filter(|_| depth > 0) {
                 // The text of the JSON is visited under the place of the string that holds it.
                 let place = pointer.clone();
                 let mut inside = Vec::new();
-                collect(&json.to_value(), &mut String::new(), depth - 1, &mut inside);
+                collect(&json, &mut String::new(), depth - 1, &mut inside);
                 texts.extend(inside.into_iter().map(|text| ArgumentText { pointer: place.clone(), ..text }));
             }
-            texts.push(entry(pointer, text.clone(), Part::Value));
+            texts.push(entry(pointer, text, Part::Value));
         }
-        Value::Number(number) => texts.push(entry(pointer, number.to_string(), Part::Value)),
-        Value::Array(items) => {
-            for (index, item) in items.iter().enumerate() {
+        Some(b'-' | b'0'..=b'9') => texts.push(entry(pointer, value.as_str().to_owned(), Part::Value)),
+        Some(b'[') => {
+            for (index, item) in value.items().unwrap_or_default().iter().enumerate() {
                 pointer.push_str(&format!("/{index}"));
                 collect(item, pointer, depth, texts);
                 pointer.truncate(length);
             }
         }
-        Value::Object(members) => {
-            for (name, member) in members {
+        Some(b'{') => {
+            for (name, member) in value.members().unwrap_or_default() {
                 pointer.push('/');
                 pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
-                texts.push(entry(pointer, name.clone(), Part::Name));
-                collect(member, pointer, depth, texts);
+                texts.push(entry(pointer, name, Part::Name));
+                collect(&member, pointer, depth, texts);
                 pointer.truncate(length);
             }
         }
-        Value::Null | Value::Bool(_) => {}
+        _ => {}
     }
 }
