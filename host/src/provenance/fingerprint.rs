@@ -207,14 +207,21 @@ pub(super) fn each_letter(text: &str, visit: impl FnMut(char)) {
     if text.is_ascii() { lower_case(text).for_each(visit) } else { normalized(text).for_each(visit) }
 }
 
-/// Returns the letters of an ASCII text without their form: no capitals.
+/// Returns the letters of an ASCII text without their form: no capitals, nothing that is not seen.
 fn lower_case(text: &str) -> impl Iterator<Item = char> {
-    text.bytes().map(|byte| char::from(byte.to_ascii_lowercase()))
+    let seen = |byte: &u8| !byte.is_ascii_control() || matches!(byte, b'\t' | b'\n' | b'\r');
+    text.bytes().filter(seen).map(|byte| char::from(byte.to_ascii_lowercase()))
 }
 
-/// Returns the letters of a text without their form: no capitals, no wide letters, nothing that is not seen.
+/// Returns the letters of a text without their form: no capitals, no wide letters, nothing that is not seen. What divides
+/// lines stays.
 fn normalized(text: &str) -> impl Iterator<Item = char> {
-    text.nfkc().filter(|c| !is_hidden(*c)).flat_map(char::to_lowercase)
+    let seen = |c: char| match c {
+        '\t' | '\n' | '\r' => Some(c),
+        '\u{85}' | '\u{2028}' | '\u{2029}' => Some('\n'),
+        c => (!is_hidden(c)).then_some(c),
+    };
+    text.nfkc().filter_map(seen).flat_map(char::to_lowercase)
 }
 
 /// A position in a text: how many letters and digits are before it, and their hash.

@@ -73,6 +73,19 @@ fn a_value_is_found_in_arguments_that_parsers_read_differently() {
 }
 
 #[test]
+fn a_short_value_on_a_line_of_its_own_is_found_whatever_letters_the_text_has() {
+    for text in
+        ["Cafe\nab12cd\nthe next", "Café\nab12cd\nthe next", "Café\u{2028}ab12cd\u{2028}the next", "Café\tab12cd\tthe"]
+    {
+        let session = Arc::default();
+        see(&session, "files", &[PRIVATE], text);
+        for asked in ["ab12cd", "it is: ab\u{7}12cd.", "é ab\u{200b}12\u{7}cd"] {
+            assert_eq!(origins(&session, json!({ "to": asked })).len(), 1, "{text:?} {asked:?}");
+        }
+    }
+}
+
+#[test]
 fn a_value_is_found_where_it_stands_in_the_arguments() {
     let found = origins(&session(), json!({ "to": "x", "parts": [{ "a/b": format!("see {KEY}") }] }));
     assert_eq!(found, [("files__read".to_owned(), "/parts/0/a~1b".to_owned())]);

@@ -123,10 +123,30 @@ impl Installer<'_> {
             }
             (false, false) => "",
         };
-        let said = portcullis_core::escape::escape_hidden(said.trim());
-        let start = said.char_indices().rev().nth(COMPLAINT_CHARS).map_or(0, |(at, _)| at);
-        let said = said.get(start..).unwrap_or_default();
+        let said = end_on_one_line(said);
         let hosts = registry.hosts.join(" ");
         self.failed(&format!("did not {step} from {hosts} in its cell: {said}{hint}"))
+    }
+}
+
+/// Returns the end of what an installer wrote, its lines joined and without what a terminal would act on.
+fn end_on_one_line(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let said = portcullis_core::escape::escape_hidden(&lines.join("; ")).into_owned();
+    let start = said.char_indices().rev().nth(COMPLAINT_CHARS).map_or(0, |(at, _)| at);
+    said.get(start..).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_an_installer_are_joined_and_escapes_are_shown() {
+        let said = "\n  npm error code E404\r\n\nnpm error 404 Not Found\u{1b}[2J\n";
+        assert_eq!(end_on_one_line(said), "npm error code E404; npm error 404 Not Found\\u{1b}[2J");
+        let long = "x".repeat(2 * COMPLAINT_CHARS) + "the end";
+        assert!(end_on_one_line(&long).ends_with("xthe end"));
+        assert_eq!(end_on_one_line(&long).chars().count(), COMPLAINT_CHARS + 1);
     }
 }
