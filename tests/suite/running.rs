@@ -74,7 +74,15 @@ fn a_call_that_the_person_interrupts_is_withdrawn_in_the_broker_that_runs() {
 
 #[test]
 fn a_command_that_the_person_interrupts_ends_its_broker_in_order() {
-    let arguments: [&[&str]; 4] = [&["check"], &["learn", "silent", "--yes"], &["tools"], &["call", "silent__echo"]];
+    let arguments: [&[&str]; 7] = [
+        &["check"],
+        &["learn", "silent", "--yes"],
+        &["tools"],
+        &["call", "silent__echo"],
+        &["lock", "diff"],
+        &["policy", "schema"],
+        &["policy", "prove", "builtin:rules", "builtin:rules"],
+    ];
     for arguments in arguments {
         for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
             let dir = TestDir::new("[sources.silent]\ncommand = [\"@source@\", \"hang\"]\n@cell@\n");

@@ -212,3 +212,19 @@ impl std::fmt::Debug for CellFactory {
         f.debug_struct("CellHost").field("data_dir", &self.data_dir).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_source_that_starts_again_looks_up_names_in_its_own_places_and_in_no_new_ones() {
+        let cells = CellFactory::new(Launcher::SelfExec, Path::new("/none"), Vec::new(), None, drop);
+        let of = |cells: &CellFactory, name: &str| cells.egress_of(&name.parse().unwrap());
+        let first = of(&cells, "far");
+        assert!(first.shares_lookups_with(&of(&cells, "far")));
+        assert!(first.shares_lookups_with(&of(&cells.recorded_by(drop), "far")));
+        assert!(!first.shares_lookups_with(&of(&cells, "near")));
+    }
+}

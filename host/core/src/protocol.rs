@@ -22,7 +22,8 @@ pub use error::RpcError;
 pub use json::{Json, LongString, MemberTexts};
 pub use message::reserve_for_message;
 pub use message::{
-    Answer, Id, MAX_ID_BYTES, MAX_MESSAGE_BYTES, MAX_NESTING, Message, MessageError, Notification, Request, Response,
+    Answer, Id, MAX_ENVELOPE_BYTES, MAX_ID_BYTES, MAX_MESSAGE_BYTES, MAX_NESTING, Message, MessageError, Notification,
+    Request, Response,
 };
 pub use method::{Method, UnknownMethod};
 pub use revision::Era;

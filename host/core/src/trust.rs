@@ -309,12 +309,19 @@ mod tests {
         let data = DataFolder::make(&at("code/repo/.portcullis")).unwrap();
         trust.record(&file, Digest::of(b""), Vec::new(), data).unwrap();
         trust.record(&other, Digest::of(b""), Vec::new(), DataFolder::make(&at("code/kept")).unwrap()).unwrap();
+        fs::create_dir(at("code/other")).unwrap();
+        fs::create_dir(at("code/other/.portcullis")).unwrap();
         let found = |folder: &str| trust.data_folders_in(&[at(folder)]).unwrap();
-        assert_eq!(found("code"), [at("code/kept"), at("code/repo/.portcullis")]);
+        let beside = at("code/other/.portcullis");
+        assert_eq!(
+            found("code"),
+            [at("code/kept"), beside.clone(), at("code/repo/.portcullis")],
+            "also an earlier one"
+        );
         assert_eq!(found("code/repo"), [at("code/repo/.portcullis")]);
         assert!(found("code/kept").is_empty() && found("elsewhere").is_empty(), "a data folder that is granted itself");
         fs::rename(at("code/kept"), at("code/moved")).unwrap();
-        assert_eq!(found("code"), [at("code/repo/.portcullis")]);
+        assert_eq!(found("code"), [beside, at("code/repo/.portcullis")]);
         assert!(trust.get(&other).unwrap().unwrap().data.is_some(), "only a writable folder makes a record doubtful");
     }
 

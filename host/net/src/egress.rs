@@ -95,6 +95,13 @@ impl Egress {
         Self { lookup }
     }
 
+    /// Reports whether both look up names in the same places.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn shares_lookups_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.lookup, &other.lookup)
+    }
+
     /// Returns a client with its own connections, for requests that start at `url`. It does not connect yet.
     ///
     /// # Errors

@@ -187,18 +187,3 @@ impl BrokerBuilder {
 fn refuse_launcher(launcher: &Launcher, was_asked: bool) -> Result<(), BuildError> {
     if was_asked && *launcher == Launcher::SelfExec { Err(BuildError::LauncherForgotten) } else { Ok(()) }
 }
-
-#[cfg(all(test, feature = "process"))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_program_that_was_started_as_the_launcher_builds_no_broker() {
-        let refused = refuse_launcher(&Launcher::SelfExec, true).map_err(|error| error.to_string());
-        assert!(
-            refused.is_err_and(|why| why.contains("`portcullis::main_if_asked()` as the first statement of `main`"))
-        );
-        assert!(refuse_launcher(&Launcher::SelfExec, false).is_ok());
-        assert!(refuse_launcher(&Launcher::Path("/usr/bin/portcullis-jail".into()), true).is_ok());
-    }
-}

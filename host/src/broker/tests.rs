@@ -206,3 +206,29 @@ async fn a_source_whose_launcher_forgets_its_task_says_what_main_must_call() {
     assert!(why.contains("portcullis::main_if_asked()"), "{why}");
     broker.shutdown().await;
 }
+
+/// The test executes its own program as the broker does with a launcher; the program then has this one test to run.
+#[cfg(all(feature = "process", target_os = "linux"))]
+#[tokio::test]
+#[allow(clippy::disallowed_methods, reason = "a test executes itself")]
+async fn a_program_that_was_started_as_the_launcher_builds_no_broker() {
+    let folder = tempfile::tempdir().unwrap();
+    let build = async |launcher| broker_launched_by(folder.path(), launcher).await.map(drop);
+    if portcullis_jail::was_asked() {
+        let refused = build(Launcher::SelfExec).await.unwrap_err();
+        assert!(matches!(refused, BuildError::LauncherForgotten), "{refused}");
+        assert!(build(Launcher::Path("/usr/bin/portcullis-jail".into())).await.is_ok());
+        return;
+    }
+    let mut again = tokio::process::Command::new(std::env::current_exe().unwrap());
+    let name = "broker::tests::a_program_that_was_started_as_the_launcher_builds_no_broker";
+    let ran = again.args(["__jail", name, "--exact"]).output().await.unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+    assert!(build(Launcher::SelfExec).await.is_ok());
+}
+
+async fn broker_launched_by(folder: &std::path::Path, launcher: Launcher) -> Result<Broker, BuildError> {
+    let config = Config::parse("[sources.calc]\ncomponent = \"builtin:calculator\"", &folder.join("portcullis.toml"));
+    Broker::build(config.unwrap(), launcher).await
+}

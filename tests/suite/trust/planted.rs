@@ -110,7 +110,7 @@ fn a_source_cannot_change_a_trusted_configuration_at_any_depth_of_a_folder_that_
 #[test]
 fn a_source_finds_the_data_folders_of_brokers_empty_in_what_it_may_read_or_write() {
     let dir = TestDir::new("");
-    let folders = ["code", "code/repo", "open", "open/repo"];
+    let folders = ["code", "code/repo", "open", "open/repo", "tool"];
     for folder in folders {
         let data_dir = dir.path(folder).join(".portcullis");
         if folder.ends_with("repo") {
@@ -124,9 +124,13 @@ fn a_source_finds_the_data_folders_of_brokers_empty_in_what_it_may_read_or_write
         }
         fs::write(data_dir.join("secrets.json"), "a secret of another broker").unwrap();
     }
+    // A virtual environment, all of which its program needs.
+    fs::create_dir(dir.path("tool/bin")).unwrap();
+    fs::write(dir.path("tool/pyvenv.cfg"), "").unwrap();
+    fs::copy("/bin/sh", dir.path("tool/bin/python")).unwrap();
     dir.configure(
         "[sources.files]\n\
-         command = [\"/bin/sh\", \"-c\", \"for at in code code/repo open open/repo; do cd @dir@/$at; \
+         command = [\"@dir@/tool/bin/python\", \"-c\", \"for at in code code/repo open open/repo tool; do cd @dir@/$at; \
          cat portcullis.toml .portcullis/secrets.json; ls -A .portcullis; echo new > .portcullis/new; \
          done > @dir@/open/seen 2>&1; exec @source@ plain\"]\n\
          cell = { read = [\"@source@\", \"code\"], write = [\"open\"] }\n",
@@ -140,7 +144,7 @@ fn a_source_finds_the_data_folders_of_brokers_empty_in_what_it_may_read_or_write
     let cell = &report["sources"][0]["cell"];
     let data_dirs = folders.map(|folder| dir.path(folder).join(".portcullis"));
     assert_eq!(cell["hidden"], serde_json::json!(data_dirs.each_ref().map(|path| path.display().to_string())));
-    assert!(cell["isolation"]["aspects"][2]["mechanism"].as_str().unwrap().ends_with("4, hidden"), "{cell}");
+    assert!(cell["isolation"]["aspects"][2]["mechanism"].as_str().unwrap().ends_with("5, hidden"), "{cell}");
     for data_dir in data_dirs {
         assert_eq!(fs::read_to_string(data_dir.join("secrets.json")).unwrap(), "a secret of another broker");
         assert!(!data_dir.join("new").exists());

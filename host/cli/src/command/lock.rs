@@ -122,9 +122,9 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         (Place::Configured(config), _) => *config,
     };
     match &args.action {
-        Action::Accept { packages: true, .. } => {
-            runtime::with_broker(config, async |broker| packages::pin(&broker, &[], json).await)
-        }
+        Action::Accept { packages: true, .. } => runtime::with_broker(config, async |broker| {
+            runtime::until_interrupted(packages::pin(&broker, &[], json)).await
+        }),
         Action::Accept { components: true, .. } => components(&config, json),
         _ => runtime::with_broker(config, async |broker| {
             runtime::until_interrupted(async { act(args, &Brokers::started(broker, args.kind()).await?, json).await })

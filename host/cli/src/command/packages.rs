@@ -76,7 +76,7 @@ pub(crate) fn install(args: &InstallArgs, global: &GlobalArgs) -> anyhow::Result
     let config = global.load()?;
     let sources = runtime::sources(&config, &args.sources)?;
     runtime::with_broker(config, async |broker| {
-        let installed = broker.install_packages(&sources).await;
+        let installed = runtime::until_interrupted(async { Ok(broker.install_packages(&sources).await) }).await?;
         let good = installed.values().all(Result::is_ok);
         if global.json {
             print_rows(&installed, |phase| json!({ "package": phase }))?;
@@ -104,7 +104,7 @@ pub(crate) fn outdated(args: &OutdatedArgs, global: &GlobalArgs) -> anyhow::Resu
     let config = global.load()?;
     let sources = runtime::sources(&config, &args.sources)?;
     runtime::with_broker(config, async |broker| {
-        let found = broker.package_updates(&sources).await;
+        let found = runtime::until_interrupted(async { Ok(broker.package_updates(&sources).await) }).await?;
         let current = |update: &PackageUpdate| update.pinned.is_some() && update.changes.is_empty();
         let good = found.values().all(|found| found.as_ref().is_ok_and(current));
         if global.json {

@@ -39,6 +39,10 @@ const LARGE_BUFFER_BYTES: usize = 1024 * 1024;
 /// The longest request id, in bytes of JSON text. An id is echoed, and kept while its call is in flight.
 pub const MAX_ID_BYTES: usize = 1024;
 
+/// The most bytes of a message outside its parameters, result or error: its method, its id, and what is not of the protocol.
+/// All of it stays in memory for as long as any part of the message is kept, and the limits of that count only the part.
+pub const MAX_ENVELOPE_BYTES: usize = 64 * 1024;
+
 /// A request id, as the JSON text of a string or a number: `1`, `"1"` and `1.0` are three ids, and each comes back as
 /// it was sent.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -135,6 +139,7 @@ impl Message {
             check_nesting(&text)?;
             return Err(MessageError::Batch);
         }
+        let length = text.len();
         let whole = Json::parse(text)?;
         let envelope = Envelope::of(&whole)?;
         if envelope.jsonrpc != Some(r#""2.0""#) {
@@ -149,6 +154,10 @@ impl Message {
             && !matches!(params.as_bytes().first(), Some(b'{' | b'['))
         {
             return Err(MessageError::BadParams);
+        }
+        let payload = [envelope.params, envelope.result, envelope.error].into_iter().flatten().map(str::len).sum();
+        if length.saturating_sub(payload) > MAX_ENVELOPE_BYTES {
+            return Err(MessageError::Envelope);
         }
         match (envelope.method, envelope.result, envelope.error) {
             (Some(method), None, None) => {
@@ -275,6 +284,9 @@ pub enum MessageError {
     /// `params` is neither an object nor an array.
     #[error("`params` must be an object or an array")]
     BadParams,
+    /// The message has more than [`MAX_ENVELOPE_BYTES`] outside its parameters, result or error.
+    #[error("a message has more than {MAX_ENVELOPE_BYTES} bytes besides its `params`, `result` or `error`")]
+    Envelope,
     /// The message has no method, result or error, or more than one of them.
     #[error("a message has exactly one of `method`, `result` and `error`")]
     AmbiguousKind,

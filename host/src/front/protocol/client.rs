@@ -143,6 +143,22 @@ mod tests {
         let (_, params) = request(&"y".repeat(MAX_CAPABILITIES_BYTES));
         let refused = ClientInfo::from_meta(Some(&params), TransportKind::Tcp).unwrap_err();
         assert!(refused.message.contains("65536 bytes"), "{refused:?}");
+
+        let initialize = |capabilities: &str| {
+            let held = std::sync::Arc::new(());
+            let params = serde_json::json!({
+                "protocolVersion": "2025-11-25",
+                "capabilities": { "vendor": capabilities },
+                "text": "x".repeat(MAX_CAPABILITIES_BYTES),
+            });
+            let released = std::sync::Arc::downgrade(&held);
+            let params = Json::of(&params).held_with(held);
+            ClientInfo::from_initialize(Some(&params), TransportKind::Tcp).map(|(client, _)| (released, client))
+        };
+        let (held, client) = initialize("y").unwrap();
+        assert_eq!((held.strong_count(), client.agent.capabilities.as_str()), (0, r#"{"vendor":"y"}"#));
+        let refused = initialize(&"y".repeat(MAX_CAPABILITIES_BYTES)).unwrap_err();
+        assert!(refused.message.contains("65536 bytes"), "{refused:?}");
     }
 
     fn json(value: &serde_json::Value) -> Json {

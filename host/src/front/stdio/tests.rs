@@ -176,7 +176,11 @@ async fn requests_of_a_session_wait_for_their_turn_and_only_too_many_are_refused
     for id in 65..=67 {
         peer.request(id, "tools/call", large.clone()).await;
     }
-    let refused = peer.ask(68, "tools/call", large).await;
+    peer.request(68, "tools/call", large).await;
+    peer.request("next", "ping", json!({})).await;
+    let refused = peer.next().await;
+    assert_eq!(refused["id"], 68, "it is not answered at once");
+    assert_eq!(peer.next().await["id"], "next");
     assert!(refused["error"]["message"].as_str().unwrap().contains("too large to wait"), "{refused}");
     for id in 68..=1024 {
         peer.request(id, "tools/call", json!({ "name": "echo" })).await;
@@ -194,6 +198,28 @@ async fn requests_of_a_session_wait_for_their_turn_and_only_too_many_are_refused
     }
     assert!(answered.range(65..).eq(&(65..=1024).collect::<BTreeSet<_>>()));
     assert!(peer.ask(2001, "tools/call", json!({ "name": "echo" })).await["result"].is_object());
+}
+
+#[tokio::test]
+async fn answers_that_the_agent_does_not_read_have_a_limit_in_bytes() {
+    const LINE: usize = 1 << 20;
+    let mut peer = Peer::with_lines_of(LINE).initialize("2025-11-25", json!({})).await;
+    let large = json!({ "name": "echo", "arguments": { "text": "x".repeat(LINE - 1024) } });
+    for id in 1..=6 {
+        peer.request(id, "tools/call", large.clone()).await;
+    }
+    // It is worked on after those.
+    peer.request(7, "tools/call", json!({ "name": "slow" })).await;
+    peer.events.expect("slow").await;
+    let mut whole = 0;
+    for _ in 1..=6 {
+        let answer = peer.next().await;
+        let dropped = &answer["error"]["data"]["code"];
+        assert!(answer["result"].is_object() || dropped == "answer-dropped", "{answer}");
+        whole += usize::from(answer["result"].is_object());
+    }
+    assert_eq!(whole, 4, "half of what eight of the longest lines take");
+    assert!(peer.ask(8, "tools/call", large).await["result"].is_object(), "what was read leaves room");
 }
 
 #[tokio::test]

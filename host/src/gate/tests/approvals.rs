@@ -182,6 +182,16 @@ async fn nobody_answers_under_the_words_by_which_the_broker_names_itself() {
 }
 
 #[tokio::test]
+async fn a_call_whose_question_expires_while_it_waits_is_not_refused_by_a_person() {
+    let bench = Bench::new().await;
+    let waiting = bench.ask(CALL).await;
+    let id = bench.inbox.list()[0].id.clone();
+    // Whoever looks at the list after the question's time is over ends it so.
+    bench.inbox.expire(&bench.inbox.find(&id).unwrap());
+    assert_eq!(code(waiting.await.unwrap()), "approval-expired");
+}
+
+#[tokio::test]
 async fn an_event_says_how_long_a_question_stays_open_and_how_many_calls_wait() {
     let bench = Bench::new().await;
     let mut events = bench.inbox.subscribe();

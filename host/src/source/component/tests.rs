@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+mod files;
+
 use portcullis_test_support::guest;
 use serde_json::json;
 
@@ -144,81 +146,6 @@ async fn tools_on_a_standard_library_have_what_is_granted_and_nothing_else() {
         let (is_error, said) = call(tool, json!({ "path": path, "text": "theirs" })).await;
         assert!(is_error && said.contains("os error"), "{tool} {path}: {said}");
     }
-}
-
-#[tokio::test]
-async fn a_component_neither_makes_nor_changes_a_configuration_in_what_it_may_write() {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::create_dir_all(dir.path().join("inner/.portcullis")).unwrap();
-    std::fs::write(dir.path().join("inner/portcullis.toml"), "as it was").unwrap();
-    let mut access = ComponentAccess::default();
-    access.grant.write.push(dir.path().to_owned());
-    let source = explorer(access).await;
-    let call = async |tool: &str, path: &str| {
-        let arguments = json!({ "path": dir.path().join(path), "text": "planted" });
-        let Outcome::Answered(answer) = source.call(permit(tool, arguments), &no_client(), silent()).await else {
-            panic!()
-        };
-        text(&answer)
-    };
-    for path in ["portcullis.toml", "Portcullis.TOML", "inner/portcullis.toml", ".portcullis", "inner/.portcullis/lock"]
-    {
-        let (is_error, said) = call("write", path).await;
-        assert!(is_error && said.contains("os error 63"), "{path}: {said}");
-        assert!(!dir.path().join(path).exists() || path == "inner/portcullis.toml", "{path}");
-    }
-    assert_eq!(call("read", "inner/portcullis.toml").await, (false, "as it was".into()));
-    // A link came with a repository, or a program makes it meanwhile.
-    std::fs::write(dir.path().join("inner/.portcullis/secrets.json"), "a secret").unwrap();
-    for (target, link) in [(".portcullis", "inner/data"), ("inner/portcullis.toml", "conf"), ("inner", "other")] {
-        std::os::unix::fs::symlink(target, dir.path().join(link)).unwrap();
-    }
-    for path in ["inner/data/lock", "other/data/lock", "conf", "other/portcullis.toml", "portculli\u{17f}.toml"] {
-        let (is_error, said) = call("write", path).await;
-        assert!(is_error && said.contains("os error 63"), "{path}: {said}");
-    }
-    for path in ["inner/.portcullis/secrets.json", "inner/data/secrets.json", "other/data/secrets.json"] {
-        let (is_error, said) = call("read", path).await;
-        assert!(is_error && said.contains("os error 63"), "{path}: {said}");
-    }
-    assert_eq!(call("read", "conf").await, (false, "as it was".into()));
-    assert_eq!(call("write", "other/new.txt").await, (false, "written".into()), "other links are followed");
-    assert!(!dir.path().join("inner/.portcullis/lock").exists());
-    // What fails leaves nothing open.
-    std::fs::create_dir(dir.path().join("inner/made")).unwrap();
-    let (is_error, said) = call("make", "inner/made").await;
-    assert!(is_error && said.contains("os error 20"), "{said}");
-    assert_eq!(call("write", "portcullis.txt").await, (false, "written".into()));
-}
-
-#[tokio::test]
-async fn a_link_that_takes_the_place_of_a_granted_folder_leads_nowhere() {
-    let dir = tempfile::tempdir().unwrap();
-    let (open, secret) = (dir.path().join("open"), dir.path().join("secret"));
-    for (folder, text) in [(&open, "a note"), (&secret, "a secret")] {
-        std::fs::create_dir(folder).unwrap();
-        std::fs::write(folder.join("note.txt"), text).unwrap();
-    }
-    let mut access = ComponentAccess::default();
-    access.grant.read.push(open.clone());
-    let source = explorer(access).await;
-    let read = async || {
-        let arguments = json!({ "path": open.join("note.txt") });
-        let Outcome::Answered(answer) = source.call(permit("read", arguments), &no_client(), silent()).await else {
-            panic!()
-        };
-        text(&answer)
-    };
-    assert_eq!(read().await, (false, "a note".into()));
-    std::fs::rename(&open, dir.path().join("away")).unwrap();
-    std::os::unix::fs::symlink("secret", &open).unwrap();
-    // Instances that were prepared earlier still have the former folder open.
-    let mut said = Vec::new();
-    while said.last().is_none_or(|(refused, _)| !refused) {
-        said.push(read().await);
-        assert_ne!(said.last().unwrap().1, "a secret");
-    }
-    assert!(said.last().unwrap().1.contains("cannot be opened"), "{said:?}");
 }
 
 #[tokio::test]

@@ -24,6 +24,10 @@ const MAX_PAGES: usize = 500;
 /// The largest list of one kind, in bytes of all its pages together.
 const MAX_LIST_BYTES: usize = 64 * 1024 * 1024;
 
+/// The most bytes that are kept of what a source says about itself: its name, its capabilities and its instructions. Each of
+/// its connections keeps them.
+const MAX_SELF_DESCRIPTION_BYTES: usize = 1024 * 1024;
+
 /// The cause that the ledger records for a source that requires a login.
 const LOGIN_WANTED: &str = "a person must log in to the source first";
 
@@ -85,8 +89,29 @@ impl Default for HandshakeResult {
     }
 }
 
+impl HandshakeResult {
+    /// Returns the same without the rest of the answer that it is a part of.
+    fn detached(mut self) -> Result<Self, SourceError> {
+        let Self { server, capabilities, instructions, .. } = &mut self;
+        let instructions = instructions.as_ref().map_or(0, String::len);
+        if server.as_bytes().len() + capabilities.as_bytes().len() + instructions > MAX_SELF_DESCRIPTION_BYTES {
+            let why = format!("what the source says about itself has more than {MAX_SELF_DESCRIPTION_BYTES} bytes");
+            return Err(SourceError::Protocol(Cause::own(why)));
+        }
+        (*server, *capabilities) = (server.detached(), capabilities.detached());
+        Ok(self)
+    }
+}
+
 /// Agrees on an era and a revision.
 pub(super) async fn agree(
+    shared: &McpConnectionState,
+    deadlines: &HandshakeDeadlines,
+) -> Result<HandshakeResult, SourceError> {
+    agree_on_era(shared, deadlines).await?.detached()
+}
+
+async fn agree_on_era(
     shared: &McpConnectionState,
     deadlines: &HandshakeDeadlines,
 ) -> Result<HandshakeResult, SourceError> {

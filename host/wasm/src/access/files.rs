@@ -78,9 +78,13 @@ pub(super) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
 
 async fn open(
     files: &mut WasiFilesystemCtxView<'_>,
-    (folder, flags, path, how, rights): Open,
+    (folder, flags, path, mut how, rights): Open,
 ) -> Result<Resource<Descriptor>, FsError> {
     let at = OpenPlace::find(files, &folder, &path, follows(flags)).await?;
+    // With a slash behind its name nothing but a folder is opened, and nothing made.
+    if at.place.is_folder {
+        how |= OpenFlags::DIRECTORY;
+    }
     let changes =
         how != OpenFlags::empty() || rights.intersects(DescriptorFlags::WRITE | DescriptorFlags::MUTATE_DIRECTORY);
     let opened = match at.place.kind {
@@ -126,6 +130,9 @@ async fn unlink_file(files: &mut WasiFilesystemCtxView<'_>, (folder, path): OneN
 async fn rename(files: &mut WasiFilesystemCtxView<'_>, (folder, path, other, name): TwoNames) -> Result<(), FsError> {
     let from = OpenPlace::changeable(files, &folder, &path, false).await?;
     let renamed = match OpenPlace::changeable(files, &other, &name, false).await {
+        Ok(to) if to.place.is_folder && from.place.kind != Some(FileType::Directory) => {
+            to.close(files, Err(ErrorCode::NotDirectory.into()))
+        }
         Ok(to) => {
             let renamed = files.rename_at(from.folder(&folder), from.name(), to.folder(&other), to.name()).await;
             to.close(files, renamed)
@@ -140,6 +147,9 @@ async fn symlink(files: &mut WasiFilesystemCtxView<'_>, (folder, target, name): 
         return Err(ErrorCode::NotPermitted.into());
     }
     let at = OpenPlace::changeable(files, &folder, &name, false).await?;
+    if at.place.is_folder {
+        return at.close(files, Err(ErrorCode::NoEntry.into()));
+    }
     let linked = files.symlink_at(at.folder(&folder), target, at.name()).await;
     at.close(files, linked)
 }
@@ -150,6 +160,7 @@ async fn hard_link(
 ) -> Result<(), FsError> {
     let from = OpenPlace::changeable(files, &folder, &path, follows(flags)).await?;
     let linked = match OpenPlace::changeable(files, &other, &name, false).await {
+        Ok(to) if to.place.is_folder => to.close(files, Err(ErrorCode::NoEntry.into())),
         Ok(to) => {
             let (old, new) = (from.folder(&folder), to.folder(&other));
             let linked = files.link_at(old, PathFlags::empty(), from.name(), new, to.name()).await;

@@ -2,13 +2,14 @@
 //! to. With a variable `NEEDS` it keeps state, and opens a session only if there is a file of that name.
 
 use std::cell::Cell;
+use std::ffi::{c_char, c_int, c_void};
 
 wit_bindgen::generate!({ path: "../../../wit", world: "tools-plugin" });
 
 use exports::portcullis::plugin::tools::{self, Failure, Guest, GuestSession};
 use serde_json::{Value, json};
 
-const TOOLS: [&str; 10] = ["look", "read", "write", "make", "sleep", "spin", "grow", "recurse", "flood", "hoard"];
+const TOOLS: [&str; 10] = ["look", "read", "write", "change", "sleep", "spin", "grow", "recurse", "flood", "hoard"];
 
 struct Explorer;
 
@@ -59,13 +60,11 @@ impl GuestSession for Session {
             .to_string(),
             "read" => std::fs::read_to_string(text("path")).map_err(said)?,
             "write" => std::fs::write(text("path"), text("text")).map(|()| "written".to_owned()).map_err(said)?,
-            // More often than a component may hold handles.
-            "make" => (0..1000)
-                .map(|_| std::fs::create_dir(text("path")))
-                .last()
-                .unwrap_or(Ok(()))
-                .map_err(said)
-                .map(|()| "made".to_owned())?,
+            "change" => {
+                // More often than a component may hold handles.
+                let changed = (0..300).map(|_| change(text("how"), text("path"), text("to"))).last();
+                changed.unwrap_or(Ok(())).map(|()| "changed".to_owned()).map_err(said)?
+            }
             "sleep" => {
                 std::thread::sleep(std::time::Duration::from_secs(3600));
                 String::new()
@@ -91,6 +90,38 @@ impl GuestSession for Session {
         };
         Ok(json!({ "content": [{ "type": "text", "text": answer }] }).to_string())
     }
+}
+
+/// Changes a path in one of the ways that the interface has.
+fn change(how: &str, path: &str, to: &str) -> std::io::Result<()> {
+    match how {
+        "folder" => std::fs::create_dir(path),
+        "remove" => std::fs::remove_file(path),
+        "remove-folder" => std::fs::remove_dir(path),
+        "rename" => std::fs::rename(path, to),
+        "link" => std::fs::hard_link(path, to),
+        _ => {
+            let [path, to] = [path, to].map(std::ffi::CString::new);
+            let (path, to) = (path?, to?);
+            // SAFETY: both strings end with a zero byte and outlive the call.
+            let done = unsafe {
+                match how {
+                    "symlink" => symlink(path.as_ptr(), to.as_ptr()),
+                    _ => utimensat(AT_FDCWD, path.as_ptr(), std::ptr::null(), 0),
+                }
+            };
+            if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        }
+    }
+}
+
+/// The folder from which `utimensat` follows a path that does not begin in a folder of the caller's.
+const AT_FDCWD: c_int = -2;
+
+// The standard library has no stable functions for these.
+unsafe extern "C" {
+    fn symlink(target: *const c_char, link: *const c_char) -> c_int;
+    fn utimensat(folder: c_int, path: *const c_char, times: *const c_void, flags: c_int) -> c_int;
 }
 
 fn recurse(depth: usize) -> usize {

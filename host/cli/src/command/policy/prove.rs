@@ -77,7 +77,9 @@ fn judged(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     if old.is_empty() {
         bail!("no policy of {} judges calls, so nothing could be wider: name the policies before the change", args.old);
     }
-    let found = runtime::with_broker(config.clone(), async |broker| Ok(broker.definitions().await))?;
+    let found = runtime::with_broker(config.clone(), async |broker| {
+        runtime::until_interrupted(async { Ok(broker.definitions().await) }).await
+    })?;
     let mut items: Vec<Arc<Item>> = Vec::new();
     let mut not_judged = (old_elsewhere != new_elsewhere)
         .then(|| "OLD and NEW differ in what they do with results or lists, which is not judged".to_owned());
@@ -96,7 +98,7 @@ fn judged(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     }
     let schema = Broker::policy_schema(&found);
     let world = KnownCalls { config: &config, items: &items, schema: &schema };
-    let answer = runtime::block_on(answer(args, &world, (&old, &new), not_judged))?;
+    let answer = runtime::block_on(runtime::until_interrupted(answer(args, &world, (&old, &new), not_judged)))?;
     answer.print(global.json)?;
     Ok(match answer.wider {
         Some(_) => ExitCode::FAILURE,

@@ -65,6 +65,20 @@ fn an_invalid_message_is_refused_with_its_error_code() {
 }
 
 #[test]
+fn a_message_that_is_large_outside_its_payload_is_refused() {
+    let long = "x".repeat(MAX_ENVELOPE_BYTES);
+    for text in [
+        format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{}},"other":"{long}"}}"#),
+        format!(r#"{{"jsonrpc":"2.0","method":"{long}","params":{{}}}}"#),
+        format!("{}{}", r#"{"jsonrpc":"2.0","id":1,"method":"a"}"#, " ".repeat(MAX_ENVELOPE_BYTES)),
+    ] {
+        assert_eq!(Message::parse(text).unwrap_err(), MessageError::Envelope);
+    }
+    let large = format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{}","other":"{}"}}"#, long.repeat(3), "x".repeat(60_000));
+    assert!(Message::parse(large).is_ok());
+}
+
+#[test]
 fn brackets_in_strings_do_not_nest() {
     let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":["{}\\\"["]}}"#, "[".repeat(500));
     assert!(Message::parse(text).is_ok());

@@ -4,7 +4,8 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::call::SessionId;
-use crate::protocol::{Request, RpcError};
+use crate::limits::MAX_DEFINITION_BYTES;
+use crate::protocol::{Id, Request, Response, RpcError};
 use crate::source::CallEvent;
 
 /// Opens a link that one session owns, so that the source may send requests.
@@ -92,7 +93,7 @@ async fn requests_of_a_source_that_reads_no_answers_are_no_longer_put_to_the_age
     assert!(put < 4 * route::MAX_SOURCE_REQUESTS, "{put} of {heard} were put to the agent");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_request_of_a_source_has_a_limit_in_bytes() {
     let agent: Arc<dyn SourceClient> = Arc::new(Thinker(SessionId::new()));
     let (_link, mut far) = owned(&agent).await;
@@ -180,12 +181,28 @@ async fn a_log_level_that_is_not_answered_delays_one_call_by_half_its_time_and_n
     assert!(matches!(over, Outcome::NotSent(why) if why.contains("nothing was sent")));
 }
 
+#[tokio::test]
+async fn what_a_source_says_about_itself_has_a_limit_in_bytes() {
+    let (transport, mut far) = fake_transport();
+    let serve = async {
+        let request = far.hear("initialize").await;
+        let mut said = initialized("2025-06-18");
+        said["instructions"] = json!("x".repeat(1 << 20));
+        far.answer(&request, said).await;
+    };
+    let deadlines = HandshakeDeadlines { probe: None, ..HandshakeDeadlines::default() };
+    let (opened, ()) = tokio::join!(McpConnection::open(transport, deadlines, config()), serve);
+    let why = opened.err().unwrap().to_string();
+    assert!(why.contains("more than 1048576 bytes"), "{why}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_list_has_a_limit_in_bytes_whatever_its_pages_hold() {
     let (link, mut far) = linked().await;
     let serve = async {
         for page in 0.. {
             let list = far.hear("tools/list").await;
+            assert!(page < 2, "the list is over its limit after two pages");
             let filler = "x".repeat(33 << 20);
             far.answer(&list, json!({ "tools": [{ "name": "a" }], "filler": filler, "nextCursor": page })).await;
         }
@@ -195,6 +212,24 @@ async fn a_list_has_a_limit_in_bytes_whatever_its_pages_hold() {
         () = serve => panic!("the list is read for ever"),
     };
     assert!(refused.to_string().contains("list of tools has more than 67108864 bytes"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_list_keeps_its_items_and_not_the_pages_that_they_came_with() {
+    let (link, mut far) = linked().await;
+    let page = json!({ "tools": [{ "name": "a" }], "note": "small", "filler": "x".repeat(MAX_DEFINITION_BYTES) });
+    let held = Arc::new(());
+    let released = Arc::downgrade(&held);
+    let serve = async {
+        let list = far.hear("tools/list").await;
+        let id = Some(Id::number(list["id"].as_u64().unwrap()));
+        let answer = Answer::Result(Json::of(&page).held_with(held));
+        far.say.send(Ok(Message::Response(Response { id, answer }))).await.unwrap();
+    };
+    let (discovery, ()) = tokio::join!(link.discover(), serve);
+    let tools = discovery.unwrap().tools;
+    assert_eq!((tools.items.len(), tools.other_members), (1, None), "what is large beside the items is not kept");
+    assert_eq!(released.strong_count(), 0, "nothing keeps the page");
 }
 
 #[tokio::test(start_paused = true)]
