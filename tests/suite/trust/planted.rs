@@ -130,7 +130,8 @@ fn a_source_finds_the_data_folders_of_brokers_empty_in_what_it_may_read_or_write
     fs::copy("/bin/sh", dir.path("tool/bin/python")).unwrap();
     dir.configure(
         "[sources.files]\n\
-         command = [\"@dir@/tool/bin/python\", \"-c\", \"for at in code code/repo open open/repo tool; do cd @dir@/$at; \
+         command = [\"@dir@/tool/bin/python\", \"-c\", \"for at in code code/repo open open/repo tool; do \
+         cd @dir@/$at; \
          cat portcullis.toml .portcullis/secrets.json; ls -A .portcullis; echo new > .portcullis/new; \
          done > @dir@/open/seen 2>&1; exec @source@ plain\"]\n\
          cell = { read = [\"@source@\", \"code\"], write = [\"open\"] }\n",

@@ -39,8 +39,9 @@ const LARGE_BUFFER_BYTES: usize = 1024 * 1024;
 /// The longest request id, in bytes of JSON text. An id is echoed, and kept while its call is in flight.
 pub const MAX_ID_BYTES: usize = 1024;
 
-/// The most bytes of a message outside its parameters, result or error: its method, its id, and what is not of the protocol.
-/// All of it stays in memory for as long as any part of the message is kept, and the limits of that count only the part.
+/// The most bytes of a message outside its parameters, result or error: its method, its id, and what is not of the
+/// protocol. All of it stays in memory for as long as any part of the message is kept, and the limits of that count
+/// only the part.
 pub const MAX_ENVELOPE_BYTES: usize = 64 * 1024;
 
 /// A request id, as the JSON text of a string or a number: `1`, `"1"` and `1.0` are three ids, and each comes back as

@@ -24,8 +24,8 @@ const MAX_PAGES: usize = 500;
 /// The largest list of one kind, in bytes of all its pages together.
 const MAX_LIST_BYTES: usize = 64 * 1024 * 1024;
 
-/// The most bytes that are kept of what a source says about itself: its name, its capabilities and its instructions. Each of
-/// its connections keeps them.
+/// The most bytes that are kept of what a source says about itself: its name, its capabilities and its instructions.
+/// Each of its connections keeps them.
 const MAX_SELF_DESCRIPTION_BYTES: usize = 1024 * 1024;
 
 /// The cause that the ledger records for a source that requires a login.

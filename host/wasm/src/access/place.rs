@@ -18,8 +18,8 @@ const MAX_LINKS: usize = 40;
 /// The longest path and the longest target of a link, in bytes, as on Linux.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// The flags with which a folder on the way is opened: on Linux without the right to read it, which passing through does
-/// not need.
+/// The flags with which a folder on the way is opened: on Linux without the right to read it, which passing through
+/// does not need.
 #[cfg(target_os = "linux")]
 const PASS_THROUGH: OFlags = OFlags::PATH;
 #[cfg(not(target_os = "linux"))]
@@ -28,8 +28,8 @@ const PASS_THROUGH: OFlags = OFlags::RDONLY;
 /// A name in an open folder.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// The last name, or `.` for the folder itself. It has no slash behind it, with which the system would follow a link
-    /// that has taken the place of a folder meanwhile.
+    /// The last name, or `.` for the folder itself. It has no slash behind it, with which the system would follow a
+    /// link that has taken the place of a folder meanwhile.
     pub(super) name: String,
     /// True if the path ends with a slash, so that there is a folder or nothing.
     pub(super) is_folder: bool,
@@ -46,8 +46,8 @@ impl Place {
     /// folder itself. With `follow`, a symbolic link at the end is followed, too.
     ///
     /// # Errors
-    /// `EPERM` for a path that leaves the folder, `ELOOP` for too many links, `ENAMETOOLONG` for a path that is too long,
-    /// and what the system says.
+    /// `EPERM` for a path that leaves the folder, `ELOOP` for too many links, `ENAMETOOLONG` for a path that is too
+    /// long, and what the system says.
     pub(super) fn find(root: &File, path: &str, follow: bool) -> Result<(Self, Option<File>)> {
         let mut way = Way { passed: Vec::new(), innermost: None, ahead: Vec::new(), links: 0 };
         way.go_on(path)?;
@@ -102,7 +102,8 @@ fn is_named(name: &str, kept: &str) -> bool {
     folded_name(name.as_bytes()) == kept.as_bytes()
 }
 
-/// The way along a path. Only its innermost folder is open, so that a long one takes no more descriptors than a short one.
+/// The way along a path. Only its innermost folder is open, so that a long one takes no more descriptors than a short
+/// one.
 struct Way {
     /// The names of the folders below the first, and what tells each from all others.
     passed: Vec<(String, FolderIdentity)>,
