@@ -114,7 +114,12 @@ pub use portcullis_core::call::CallView;
 /// use portcullis::{CallView, CallViewBuilder, Verdict};
 /// use serde_json::json;
 ///
-/// # fn small_sums(call: &CallView) -> Verdict { Verdict::deny("large", "more than 100") }
+/// fn small_sums(call: &CallView) -> Verdict {
+///     match call.arguments().get("amount").and_then(|amount| amount.read().ok()) {
+///         Some(0..=100) => Verdict::Pass,
+///         _ => Verdict::deny("large", "more than 100"),
+///     }
+/// }
 /// # fn main() -> Result<(), portcullis::NameError> {
 /// let pay: CallViewBuilder = CallView::builder("bank".parse()?, "bank__pay", &json!({ "amount": 900 }));
 /// assert_eq!(small_sums(&pay.build()), Verdict::deny("large", "more than 100"));

@@ -41,12 +41,12 @@ impl OutgoingRoom {
     /// Makes a payload keep its part of the room until its memory is released, after it was written. Returns `None` if
     /// there is no room.
     fn hold(&self, payload: Json) -> Option<Json> {
+        if payload.as_bytes().len() <= SMALL_BYTES {
+            return Some(payload);
+        }
         // What is written is on one line. Made of it later, the line would be a copy that is not counted.
         let payload = payload.on_one_line();
         let size = payload.as_bytes().len();
-        if size <= SMALL_BYTES {
-            return Some(payload);
-        }
         self.limit.try_take(&self.principal, size as u64).map(|share| payload.held_with(share))
     }
 }

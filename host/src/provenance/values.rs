@@ -134,8 +134,8 @@ fn collect(value: &Json, pointer: &mut String, depth: usize, texts: &mut Vec<Arg
     let entry = |pointer: &str, text: String, part| ArgumentText { pointer: pointer.to_owned(), text, part };
     match value.as_bytes().first() {
         Some(b'"') => {
-            let inner = || value.as_str().trim_matches('"').to_owned();
-            let text = value.read::<String>().unwrap_or_else(|_| inner());
+            // Half of a surrogate pair is no text; what surrounds it is read as it stands.
+            let text = value.read::<String>().unwrap_or_else(|_| value.as_str().trim_matches('"').to_owned());
             if let Some(json) = opened(&text).filter(|_| depth > 0) {
                 // The text of the JSON is visited under the place of the string that holds it.
                 let place = pointer.clone();

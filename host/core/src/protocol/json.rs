@@ -37,14 +37,14 @@ pub struct Json {
     findings: Option<Arc<TextFacts>>,
     /// The positions of the members of a long object. Clones share them.
     members: MemberTable,
-    /// What is to be released with the text.
+    /// The value that is dropped with the text, and not before.
     held: Option<Held>,
 }
 
-/// Something that is released with a text.
+/// A value that is dropped with a text.
 type Held = Arc<dyn Send + Sync>;
 
-/// Bytes, and what is to be released with them.
+/// Bytes, and the value that is dropped with them.
 struct BytesWith {
     bytes: Bytes,
     _held: Held,
