@@ -187,6 +187,10 @@ impl SourceClient for Session {
         self.agent_side.changes.pass(source, notification, tell).await;
     }
 
+    fn listens(&self) -> bool {
+        self.agent_side.agent.era == Era::Legacy && self.agent_side.sink.now().is_some()
+    }
+
     async fn request(&self, source: &str, request: protocol::Request) -> Answer {
         let side = &self.agent_side;
         let peer = if side.agent.era == Era::Legacy { side.sink.peer().await } else { None };

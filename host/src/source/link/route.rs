@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
-use super::pending::{McpConnectionState, NoResponse, ReplyRoute};
+use super::pending::{McpConnectionState, NoResponse, PendingRequest, ReplyRoute};
 use crate::call::Cause;
 use crate::protocol::{Answer, Id, Json, Message, Method, Notification, Request, Response, RpcError, meta};
 use crate::source::transport::{ReceivedMessage, TransportError};
@@ -224,21 +224,30 @@ fn handle_request(shared: &Arc<McpConnectionState>, request: Request, stream_of:
     }
 }
 
-/// Puts a request of the source to the agent, through the call that it belongs to, and sends the answer. The permit is
-/// held until then, so that a source that reads no answers cannot keep sending requests to the agent.
+/// Puts a request of the source to the agent and sends the answer. The permit is held until then, so that a source that
+/// reads no answers cannot keep sending requests to the agent.
 async fn put_to_agent(
     shared: Arc<McpConnectionState>,
     owner: Arc<dyn SourceClient>,
     request: Request,
-    call: Option<u64>,
+    named: Option<u64>,
     _permit: OwnedSemaphorePermit,
 ) {
     let id = request.id.clone();
-    let call = call.or_else(|| shared.newest()).and_then(|id| Some((id, shared.reply_route(id)?)));
+    let calls = shared.calls_that_may_ask(named);
+    let call = match calls.as_slice() {
+        // Roots are the connection's own, and which of several calls asks is not known. A question that the end of
+        // another call withdraws would never be answered.
+        [newest, others @ ..] => {
+            let of_connection = named.is_none() && (request.method == Method::RootsList || !others.is_empty());
+            shared.reply_route(*newest).filter(|_| !(of_connection && owner.listens()))
+        }
+        [] => None,
+    };
     let answered = async {
+        let _asking = AgentWait::begin(&shared, calls);
         match call {
-            Some((call, caller)) => {
-                let _asking = AgentWait::begin(&shared, call);
+            Some(caller) => {
                 let (reply, answer) = oneshot::channel();
                 let said = CallEvent::Request(SourceRequest { request, reply });
                 if caller.events.out.send(said).await.is_err() {
@@ -259,27 +268,36 @@ async fn put_to_agent(
     }
 }
 
-/// A guard: while it lives, the source waits for the agent, and the call that the request belongs to does not time out.
+/// A guard: while it lives, the source waits for the agent, and the calls that the request may belong to do not time
+/// out.
 struct AgentWait<'a> {
     shared: &'a McpConnectionState,
-    call: u64,
+    calls: Vec<u64>,
 }
 
 impl<'a> AgentWait<'a> {
-    fn begin(shared: &'a McpConnectionState, call: u64) -> Self {
-        if let Some(entry) = shared.pending().requests.get_mut(&call) {
-            entry.asking += 1;
+    fn begin(shared: &'a McpConnectionState, calls: Vec<u64>) -> Self {
+        let wait = Self { shared, calls };
+        wait.for_each_call(|entry| entry.asking += 1);
+        wait
+    }
+
+    fn for_each_call(&self, change: impl Fn(&mut PendingRequest)) {
+        let mut pending = self.shared.pending();
+        for call in &self.calls {
+            if let Some(entry) = pending.requests.get_mut(call) {
+                change(entry);
+            }
         }
-        Self { shared, call }
     }
 }
 
 impl Drop for AgentWait<'_> {
     fn drop(&mut self) {
-        if let Some(entry) = self.shared.pending().requests.get_mut(&self.call) {
+        self.for_each_call(|entry| {
             entry.asking = entry.asking.saturating_sub(1);
             entry.answered = Some(Instant::now());
-        }
+        });
     }
 }
 
@@ -295,6 +313,16 @@ impl McpConnectionState {
 
     fn reply_route(&self, id: u64) -> Option<ReplyRoute> {
         self.pending().requests.get(&id).and_then(|entry| entry.caller.clone())
+    }
+
+    /// Returns the calls to which a request of the source may belong, the newest first: the `named` one, or all that are
+    /// open on a connection of one session.
+    fn calls_that_may_ask(&self, named: Option<u64>) -> Vec<u64> {
+        let pending = self.pending();
+        let open = pending.requests.iter().filter(|(_, entry)| entry.caller.is_some()).map(|(id, _)| *id);
+        let mut calls: Vec<u64> = open.filter(|id| named.is_none_or(|named| named == *id)).collect();
+        calls.sort_unstable_by_key(|id| std::cmp::Reverse(*id));
+        calls
     }
 
     /// Returns the newest call, for messages that name none: on a connection of one session any of its calls leads to

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod limits;
+mod questions;
 
 use serde_json::{Value, json};
 use tokio::sync::Mutex as AsyncMutex;
@@ -104,6 +105,23 @@ async fn linked() -> (Arc<McpConnection>, Far) {
     let (link, discovery) = opened.unwrap();
     assert_eq!((discovery.tools.items.len(), discovery.protocol.as_str()), (2, "2024-11-05"));
     (Arc::new(link), far)
+}
+
+/// Opens a link that one session owns, so that the source may send requests.
+async fn owned(client: &Arc<dyn SourceClient>) -> (McpConnection, Far) {
+    let (transport, mut far) = fake_transport();
+    let client = Some(Arc::downgrade(client));
+    let config = McpConnectionConfig { capabilities: Json::of(&json!({ "elicitation": {} })), client, ..config() };
+    let serve = async {
+        let request = far.hear("initialize").await;
+        far.answer(&request, initialized("2025-06-18")).await;
+        far.hear("notifications/initialized").await;
+        let list = far.hear("tools/list").await;
+        far.answer(&list, json!({ "tools": [] })).await;
+    };
+    let deadlines = HandshakeDeadlines { probe: None, ..HandshakeDeadlines::default() };
+    let (opened, ()) = tokio::join!(McpConnection::open(transport, deadlines, config), serve);
+    (opened.unwrap().0, far)
 }
 
 fn call(link: &Arc<McpConnection>, params: &str) -> JoinHandle<Outcome> {

@@ -8,23 +8,6 @@ use crate::limits::MAX_DEFINITION_BYTES;
 use crate::protocol::{Id, Request, Response, RpcError};
 use crate::source::CallEvent;
 
-/// Opens a link that one session owns, so that the source may send requests.
-async fn owned(client: &Arc<dyn SourceClient>) -> (McpConnection, Far) {
-    let (transport, mut far) = fake_transport();
-    let client = Some(Arc::downgrade(client));
-    let config = McpConnectionConfig { capabilities: Json::of(&json!({ "elicitation": {} })), client, ..config() };
-    let serve = async {
-        let request = far.hear("initialize").await;
-        far.answer(&request, initialized("2025-06-18")).await;
-        far.hear("notifications/initialized").await;
-        let list = far.hear("tools/list").await;
-        far.answer(&list, json!({ "tools": [] })).await;
-    };
-    let deadlines = HandshakeDeadlines { probe: None, ..HandshakeDeadlines::default() };
-    let (opened, ()) = tokio::join!(McpConnection::open(transport, deadlines, config), serve);
-    (opened.unwrap().0, far)
-}
-
 fn question(id: &str) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": {} })
 }
