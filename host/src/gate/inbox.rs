@@ -61,7 +61,7 @@ const ELICITATION: &str = "elicitation";
 /// let mut events = inbox.subscribe(); // before the first list, so that no question falls between the two
 /// loop {
 ///     for question in inbox.list() {
-///         let given = GivenAnswer { approve: question.tool == "calc__add", ..GivenAnswer::default() };
+///         let given = if question.tool == "calc__add" { GivenAnswer::yes() } else { GivenAnswer::no() };
 ///         // An error is no reason to stop: somebody else has answered, or the question stays in the list.
 ///         if let Err(error) = inbox.answer(&question.id, &given, "my-program", AnswerRoute::Person).await {
 ///             eprintln!("{error}");

@@ -112,3 +112,19 @@ pub use portcullis_net::egress::EgressError;
 #[cfg(feature = "http-front")]
 #[doc(inline)]
 pub use crate::front::http::TokenError;
+
+/// An error that says why a plugin cannot be loaded.
+///
+/// # Example
+/// ```
+/// use portcullis::{BuildError, error::PluginError};
+/// fn has_changed(error: &BuildError) -> bool {
+///     match error {
+///         BuildError::Plugin(error) => matches!(error, PluginError::Changed { .. }),
+///         BuildError::PluginAt { error, .. } => matches!(**error, PluginError::Changed { .. }),
+///         _ => false,
+///     }
+/// }
+/// ```
+#[doc(inline)]
+pub use portcullis_wasm::PluginError;

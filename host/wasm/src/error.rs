@@ -2,9 +2,6 @@
 
 use std::fmt;
 
-use portcullis_core::digest::Digest;
-use portcullis_net::oci::OciError;
-
 /// An error that says why a plugin cannot be loaded. Each message names the plugin and says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -57,22 +54,22 @@ pub enum PluginError {
         reason: String,
     },
     /// The plugin cannot be fetched from its registry.
-    #[error("{plugin} cannot be fetched: {error}")]
+    #[error("{plugin} cannot be fetched: {reason}")]
     Fetch {
         /// The plugin.
         plugin: String,
         /// The reason why the plugin cannot be fetched.
-        error: OciError,
+        reason: String,
     },
     /// The plugin does not match the digest that it is pinned to.
     #[error("{plugin} has changed: it is {found} now, and {by} {pinned}; {hint}")]
     Changed {
         /// The plugin.
         plugin: String,
-        /// The digest that it has now.
-        found: Digest,
-        /// The digest that it must have.
-        pinned: Digest,
+        /// The digest that it has now, as `sha256:…`.
+        found: String,
+        /// The digest that it must have, as `sha256:…`.
+        pinned: String,
         /// The origin of the pin, as the message names it.
         by: &'static str,
         /// The advice for a change that is wanted.
@@ -248,12 +245,14 @@ pub enum PluginError {
         reason: String,
     },
     /// The plugin failed when its first instance was started.
-    #[error("{plugin} failed at its start: {failure}")]
+    #[error("{plugin} failed at its start: {code}: {detail}")]
     Start {
         /// The plugin.
         plugin: String,
-        /// The failure at the plugin's start.
-        failure: PluginFailure,
+        /// The code of the failure, such as `plugin-trap`.
+        code: &'static str,
+        /// The details of the failure.
+        detail: String,
     },
     /// A sink's file cannot be opened.
     #[error("{plugin} cannot write to {file}: {reason}")]
@@ -275,6 +274,13 @@ pub struct PluginFailure {
     pub code: FailureCode,
     /// The details, for the operator. They contain no payload of the call, unless the plugin's own error does.
     pub detail: String,
+}
+
+impl PluginError {
+    /// Returns the error of a plugin that failed at its start.
+    pub(crate) fn start(plugin: String, failure: PluginFailure) -> Self {
+        Self::Start { plugin, code: failure.code.as_str(), detail: failure.detail }
+    }
 }
 
 impl PluginFailure {

@@ -56,7 +56,7 @@ impl InstantiateError {
         let plugin = plugin.to_owned();
         match self {
             Self::Refused(reason) => PluginError::Settings { plugin, reason },
-            Self::Failed(failure) => PluginError::Start { plugin, failure },
+            Self::Failed(failure) => PluginError::start(plugin, failure),
         }
     }
 }

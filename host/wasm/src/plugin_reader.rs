@@ -69,7 +69,7 @@ impl PluginReader {
             PluginRef::Oci(reference) if reference.digest().is_some() => Ok(None),
             PluginRef::Oci(reference) => match oci::resolve(&self.store, reference).await {
                 Ok(digest) => Ok(Some(digest)),
-                Err(error) => Err(PluginError::Fetch { plugin: plugin.to_string(), error }),
+                Err(error) => Err(PluginError::Fetch { plugin: plugin.to_string(), reason: error.to_string() }),
             },
         }
     }
@@ -107,7 +107,7 @@ impl PluginReader {
                 };
                 return match fetched {
                     Ok(bytes) => Ok(PluginBytes::new(name, bytes)),
-                    Err(error) => Err(PluginError::Fetch { plugin: name, error }),
+                    Err(error) => Err(PluginError::Fetch { plugin: name, reason: error.to_string() }),
                 };
             }
             PluginRef::Pinned(path, digest) => {
@@ -210,7 +210,7 @@ impl Pin {
             }
             wasm.digest
         };
-        Err(PluginError::Changed { plugin, found, pinned, by, hint })
+        Err(PluginError::Changed { plugin, found: found.to_string(), pinned: pinned.to_string(), by, hint })
     }
 }
 

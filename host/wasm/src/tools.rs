@@ -64,8 +64,7 @@ impl ToolsComponent {
         offers_resources: bool,
     ) -> Result<Self, PluginError> {
         let keeps_state = async { instance_pool.take().await?.keeps_state().await }.await;
-        let keeps_state =
-            keeps_state.map_err(|failure| PluginError::Start { plugin: identity.name.clone(), failure })?;
+        let keeps_state = keeps_state.map_err(|failure| PluginError::start(identity.name.clone(), failure))?;
         Ok(Self {
             identity: Arc::new(identity),
             instance_pool,

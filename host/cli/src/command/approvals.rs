@@ -98,10 +98,11 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
             Action::List => list(&asks(&folders).await?, global.json),
             Action::Show { id } => show(&asks(&folders).await?, id, global.json),
             Action::Approve { answered, scope, r#for, until } => {
-                let given = GivenAnswer { approve: true, scope: scope.clone(), until: until.or(*r#for) };
+                let mut given = GivenAnswer::yes();
+                (given.scope, given.until) = (scope.clone(), until.or(*r#for));
                 answer(&folders, answered, &given, global.json).await
             }
-            Action::Refuse { answered } => answer(&folders, answered, &GivenAnswer::default(), global.json).await,
+            Action::Refuse { answered } => answer(&folders, answered, &GivenAnswer::no(), global.json).await,
         }
     })
 }
@@ -197,7 +198,7 @@ async fn answer(folders: &[PathBuf], answered: &Answered, given: &GivenAnswer, j
 /// Gives the answer to the broker that holds the question of this id. Returns what the broker says.
 async fn give(folders: &[PathBuf], id: &str, given: &GivenAnswer) -> anyhow::Result<Value> {
     let by = format!("cli (uid {})", rustix::process::getuid().as_raw());
-    let GivenAnswer { approve, scope, until } = given.clone();
+    let GivenAnswer { approve, scope, until, .. } = given.clone();
     let request = ControlRequest::Answer { ask: id.to_owned(), approve, scope, until, by };
     let mut refusal = None;
     for folder in folders {

@@ -120,10 +120,10 @@ async fn a_program_answers_questions_as_they_arise() {
     let call = tokio::spawn(async move { session.call_tool("oven__bake", &json!({})).await });
     let QuestionEvent::Asked(question) = events.recv().await.unwrap() else { panic!("it was answered by itself") };
     assert_eq!((question.tool.as_str(), question.principal.as_str()), ("oven__bake", "me"));
-    let always = GivenAnswer { approve: true, scope: Some("always".to_owned()), until: None };
+    let always = GivenAnswer::yes().scope("always");
     let through_agent = broker.inbox().answer(&question.id, &always, "agent", AnswerRoute::Agent).await;
     assert!(matches!(through_agent, Err(InboxError::Scope { .. })), "{through_agent:?}");
-    let yes = GivenAnswer { approve: true, ..GivenAnswer::default() };
+    let yes = GivenAnswer::yes();
     broker.inbox().answer(&question.id, &yes, "my-program", AnswerRoute::Person).await.unwrap();
     assert_eq!(call.await.unwrap().unwrap().text(), "bread");
     assert!(matches!(events.recv().await, Ok(QuestionEvent::Answered { approved: true, .. })));

@@ -5,11 +5,12 @@
 /// # Example
 /// ```
 /// use portcullis::GivenAnswer;
-/// let for_the_session = GivenAnswer { approve: true, scope: Some("session".to_owned()), ..GivenAnswer::default() };
-/// let no = GivenAnswer::default();
+/// let for_the_session = GivenAnswer::yes().scope("session");
+/// let no = GivenAnswer::no();
 /// # assert!(for_the_session.approve && !no.approve);
 /// ```
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct GivenAnswer {
     /// True if the answer is yes.
     pub approve: bool,
@@ -19,13 +20,40 @@ pub struct GivenAnswer {
     pub until: Option<u64>,
 }
 
+impl GivenAnswer {
+    /// Returns a yes to this one call.
+    #[must_use]
+    pub fn yes() -> Self {
+        Self { approve: true, scope: None, until: None }
+    }
+
+    /// Returns a no.
+    #[must_use]
+    pub fn no() -> Self {
+        Self { approve: false, ..Self::yes() }
+    }
+
+    /// Gives a yes for more than this call: with one of the scopes that the question offers
+    /// ([`Question::scopes`](super::Question::scopes)).
+    #[must_use]
+    pub fn scope(self, scope: impl Into<String>) -> Self {
+        Self { scope: Some(scope.into()), ..self }
+    }
+
+    /// Ends a yes at this time, in milliseconds since the Unix epoch.
+    #[must_use]
+    pub fn until(self, until: u64) -> Self {
+        Self { until: Some(until), ..self }
+    }
+}
+
 /// The way by which an answer arrives.
 ///
 /// # Example
 /// ```
 /// # async fn refuse(inbox: &portcullis::Inbox, id: &str) -> Result<(), portcullis::InboxError> {
 /// use portcullis::{AnswerRoute, GivenAnswer};
-/// inbox.answer(id, &GivenAnswer::default(), "ada", AnswerRoute::Person).await?;
+/// inbox.answer(id, &GivenAnswer::no(), "ada", AnswerRoute::Person).await?;
 /// # Ok(())
 /// # }
 /// ```

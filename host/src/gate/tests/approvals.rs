@@ -94,7 +94,7 @@ async fn an_answer_whose_giver_goes_away_is_given_all_the_same() {
     let bench = Bench::new().await;
     let waiting = bench.ask(CALL).await;
     let id = bench.inbox.list()[0].id.clone();
-    let yes = GivenAnswer { approve: true, ..GivenAnswer::default() };
+    let yes = GivenAnswer::yes();
     let mut answering = Box::pin(bench.inbox.answer(&id, &yes, "test", AnswerRoute::Person));
     assert!(answering.as_mut().now_or_never().is_none());
     drop(answering);
@@ -133,7 +133,7 @@ async fn what_may_destroy_is_never_asked_through_the_agent() {
             tokio::task::yield_now().await;
         }
         let id = bench.inbox.list()[0].id.clone();
-        let by_the_agent = bench.inbox.answer(&id, &GivenAnswer::default(), "agent", AnswerRoute::Agent).await;
+        let by_the_agent = bench.inbox.answer(&id, &GivenAnswer::no(), "agent", AnswerRoute::Agent).await;
         assert_eq!(by_the_agent.is_ok(), through_the_agent, "{case}");
         if !through_the_agent {
             answer(&bench, false, None).await;
@@ -172,12 +172,12 @@ async fn nobody_answers_under_the_words_by_which_the_broker_names_itself() {
     let id = bench.inbox.list()[0].id.clone();
     for word in ["expiry", "elicitation", " Expiry "] {
         for route in [AnswerRoute::Person, AnswerRoute::Agent] {
-            let answered = bench.inbox.answer(&id, &GivenAnswer::default(), word, route).await;
+            let answered = bench.inbox.answer(&id, &GivenAnswer::no(), word, route).await;
             assert!(matches!(answered, Err(InboxError::Reserved(_))), "{word} {answered:?}");
         }
     }
     assert!(bench.recorded("call.answered").await.is_empty());
-    bench.inbox.answer(&id, &GivenAnswer::default(), "expiry desk", AnswerRoute::Person).await.unwrap();
+    bench.inbox.answer(&id, &GivenAnswer::no(), "expiry desk", AnswerRoute::Person).await.unwrap();
     assert_eq!(code(waiting.await.unwrap()), "approval-refused");
 }
 

@@ -78,7 +78,7 @@ async fn an_error_of_the_plugin_is_a_failure_in_its_words() {
 async fn a_loop_in_configure_stops_the_start() {
     let (result, _) = undisturbed(plugins().policy(&entry("loop", json!({ "in": "configure" })))).await;
     match result {
-        Err(PluginError::Start { failure, .. }) => assert_eq!(failure.code, FailureCode::Deadline),
+        Err(PluginError::Start { code, .. }) => assert_eq!(code, FailureCode::Deadline.as_str()),
         other => panic!("{other:?}"),
     }
 }

@@ -98,7 +98,7 @@ pub(super) async fn watch(folders: &[PathBuf]) -> anyhow::Result<ExitCode> {
             Some(Choice::Later) => left_open.extend(batch.meant().map(|ask| id(ask).to_owned())),
             Some(Choice::Answer(number)) => {
                 let scope = number.checked_sub(1).and_then(|number| scopes(ask).nth(number)).map(str::to_owned);
-                let given = GivenAnswer { approve: number > 0, scope, until: None };
+                let given = scope.map_or_else(GivenAnswer::no, |scope| GivenAnswer::yes().scope(scope));
                 for ask in batch.meant() {
                     match super::give(folders, id(ask), &given).await {
                         Ok(answered) => lines(&super::described(&answered))?,
