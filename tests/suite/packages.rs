@@ -76,18 +76,22 @@ fn an_upgrade_shows_what_changes_and_what_is_offered_then_and_can_be_taken_back(
     let (code, said) = run(&dir, &["upgrade"]);
     assert!(code == Some(1) && said.contains("there is no terminal") && said.contains("--yes"), "{said}");
     let mut terminal = Terminal::run(dir.command(&["upgrade", "far"]));
-    assert!(terminal.shows("[y/N]").contains("1.0.0 → 1.1.0"));
+    assert!(terminal.shows("Type `yes` or `no`").contains("1.0.0 → 1.1.0"));
     terminal.press("n\n");
     assert_eq!((terminal.ended(), pinned(&dir)), (Some(1), json!("1.0.0")));
-    for (keeps, code, version) in [("n\n", 1, "1.0.0"), ("y\n", 0, "1.1.0")] {
+    // Ctrl-C is no yes, and the broker ends in order.
+    for (keeps, code, version) in [(None, 130, "1.0.0"), (Some("n\n"), 1, "1.0.0"), (Some("y\n"), 0, "1.1.0")] {
         let mut terminal = Terminal::run(dir.command(&["upgrade"]));
-        assert!(terminal.shows("[y/N]").contains("attestations"));
+        assert!(terminal.shows("Type `yes` or `no`").contains("attestations"));
         terminal.press("y\n");
-        let shown = terminal.shows("Keep these? [y/N]");
+        let shown = terminal.shows("Keep these? Type `yes` or `no`");
         // The registry of the test has no older versions, so that the second time nothing can be compared.
-        let says = if code == 1 { "it offers the same as before" } else { "there is nothing to compare with" };
+        let says = if code == 130 { "it offers the same as before" } else { "there is nothing to compare with" };
         assert!(shown.contains(says), "{shown}");
-        terminal.press(keeps);
+        match keeps {
+            Some(keys) => terminal.press(keys),
+            None => terminal.interrupt(),
+        }
         assert_eq!((terminal.ended(), pinned(&dir)), (Some(code), json!(version)));
     }
     dir.assert_nothing_left();

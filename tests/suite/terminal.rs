@@ -73,6 +73,12 @@ impl Terminal {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
+    /// Asks the program to end, as Ctrl-C does where the terminal controls it.
+    pub(crate) fn interrupt(&self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    }
+
     /// Waits for the end of the program, and returns its exit code.
     pub(crate) fn ended(mut self) -> Option<i32> {
         self.child.wait().unwrap().code()

@@ -9,6 +9,7 @@ mod command;
 mod completion;
 mod config_file;
 mod connect;
+mod consent;
 mod docker_credentials;
 mod flagged;
 mod identity;

@@ -45,6 +45,21 @@ impl Broker {
         renewed
     }
 
+    /// Returns the packages to which these sources are pinned now.
+    ///
+    /// # Errors
+    /// [`LockError`] if the lock file cannot be read.
+    #[doc(hidden)]
+    pub fn pinned_packages(
+        &self,
+        sources: &[SourceName],
+    ) -> Result<Vec<(SourceName, Option<LockedPackage>)>, LockError> {
+        let lock = Lockfile::load(&self.inner.context().config.data_dir)?;
+        let pinned =
+            |source: &SourceName| lock.packages().iter().find(|entry| entry.source == source.as_str()).cloned();
+        Ok(sources.iter().map(|source| (source.clone(), pinned(source))).collect())
+    }
+
     /// Pins the packages of sources as they were pinned before, such as after [`Broker::renew_packages`].
     ///
     /// # Errors

@@ -7,11 +7,11 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::cli::GlobalArgs;
-use crate::command::trust;
 use crate::connect::changed::DiffSide;
 use crate::connect::client::{Client, FileSyntax};
 use crate::connect::client_file::ClientFile;
 use crate::connect::{changed, edit, entry};
+use crate::consent;
 use crate::output::{self, escape_hidden};
 
 /// Write the entry with which a client reaches this broker into the client's own file
@@ -192,10 +192,10 @@ fn agree(args: &Args, file: &ClientFile, before: &str, after: &str) -> anyhow::R
         return Ok(());
     }
     ensure!(
-        trust::terminal(),
+        consent::can_ask(),
         "nobody can be asked whether to write it, so nothing is changed: add --yes after a look at the change"
     );
-    ensure!(trust::agreed("Write it?")?, "nothing is changed");
+    ensure!(consent::agreed("Write it?")?, "nothing is changed");
     Ok(())
 }
 

@@ -6,7 +6,6 @@ mod show;
 mod variables;
 
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -24,10 +23,9 @@ use portcullis_learn::{CellLine, Proposal, SourceFacts};
 use serde_json::json;
 
 use crate::cli::GlobalArgs;
-use crate::completion;
 use crate::config_file::ConfigFile;
 use crate::output::{self, escape_hidden};
-use crate::runtime;
+use crate::{completion, consent, runtime};
 pub(crate) use cell_lines::has;
 use cell_lines::{add, minimal, opens};
 pub(crate) use drive::CallScript;
@@ -319,18 +317,8 @@ fn inside(broker: &Broker, name: &SourceName) -> Vec<PathBuf> {
 }
 
 /// Asks at the terminal. Where there is none, the answer is no.
-async fn agree(question: &str) -> anyhow::Result<bool> {
-    if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
-        return Ok(false);
-    }
-    output::message(&format!("{question} Type `yes` or `no`:"));
-    let read = || -> std::io::Result<String> {
-        let mut answer = String::new();
-        std::io::stdin().lock().read_line(&mut answer)?;
-        Ok(answer)
-    };
-    let answer = runtime::until_interrupted(async { Ok(tokio::task::spawn_blocking(read).await??) }).await?;
-    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+async fn agree(question: &'static str) -> anyhow::Result<bool> {
+    Ok(consent::can_ask() && consent::agreed_or_interrupted(question).await?)
 }
 
 /// Adds the lines to the configuration file. A file that was trusted is trusted as it is written.

@@ -1,7 +1,6 @@
 //! `portcullis install`, `portcullis outdated`, `portcullis upgrade`: the packages of `npx` and `uvx` sources
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, IsTerminal as _};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -14,9 +13,8 @@ use portcullis::name::SourceName;
 use serde_json::{Value, json};
 
 use crate::cli::GlobalArgs;
-use crate::completion;
 use crate::output::{self, BAD, BOLD, escape_hidden};
-use crate::runtime;
+use crate::{completion, consent, runtime};
 
 /// The largest number of changed dependencies that are shown of one package.
 const MAX_CHANGES: usize = 12;
@@ -128,14 +126,14 @@ pub(crate) fn outdated(args: &OutdatedArgs, global: &GlobalArgs) -> anyhow::Resu
 pub(crate) fn upgrade(args: &UpgradeArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let config = global.load()?;
     let sources = runtime::sources(&config, &args.sources)?;
-    if !args.yes && !std::io::stdin().is_terminal() {
+    if !args.yes && !consent::can_ask() {
         bail!(
             "`upgrade` asks before it installs anything, and there is no terminal: look with `portcullis outdated`, then give `--yes`"
         );
     }
     runtime::with_broker(config, async |broker| {
         if !args.yes {
-            let found = broker.package_updates(&sources).await;
+            let found = runtime::until_interrupted(async { Ok(broker.package_updates(&sources).await) }).await?;
             let mut changes = false;
             for (source, found) in &found {
                 match found {
@@ -154,7 +152,7 @@ pub(crate) fn upgrade(args: &UpgradeArgs, global: &GlobalArgs) -> anyhow::Result
                 }
                 return Ok(exit(good));
             }
-            if !agree("Install these, and list what they offer?")? {
+            if !consent::agreed_or_interrupted("Install these, and list what they offer?").await? {
                 return Ok(ExitCode::FAILURE);
             }
             let changing: Vec<SourceName> =
@@ -165,20 +163,34 @@ pub(crate) fn upgrade(args: &UpgradeArgs, global: &GlobalArgs) -> anyhow::Result
     })
 }
 
-/// Pins packages to what their registries have now, shows what their servers then offer otherwise, and asks whether to
-/// keep them.
+/// Pins packages to what their registries have now, and asks whether to keep them. Without a yes they are pinned as
+/// before, also if the command is interrupted meanwhile.
 async fn tried(broker: &Broker, sources: &[SourceName]) -> anyhow::Result<ExitCode> {
+    let before = broker.pinned_packages(sources)?;
+    let kept = renewed(broker, sources).await;
+    if matches!(kept, Ok(true)) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    broker.restore_packages(before)?;
+    output::message("the packages are pinned as before");
+    kept.map(exit)
+}
+
+/// Pins packages anew, shows what their servers then offer otherwise, and asks. Returns whether the answer is yes.
+async fn renewed(broker: &Broker, sources: &[SourceName]) -> anyhow::Result<bool> {
     let mut config = broker.config().as_ref().clone();
     config.sources.retain(|name, _| sources.contains(name));
-    let definitions = async || runtime::use_broker(config.clone(), async |broker| Ok(broker.definitions().await)).await;
+    let definitions = async || {
+        let listed = async |broker: Broker| runtime::until_interrupted(async { Ok(broker.definitions().await) }).await;
+        runtime::use_broker(config.clone(), listed).await
+    };
     let before = definitions().await?;
-    let renewed = broker.renew_packages(sources).await;
+    let renewed = runtime::until_interrupted(async { Ok(broker.renew_packages(sources).await) }).await?;
     renewed
         .iter()
         .try_for_each(|(source, found)| found.as_ref().map_or_else(|error| failed(source, error), |_| Ok(())))?;
-    let pins: Vec<_> = renewed.into_iter().filter_map(|(source, found)| Some((source, found.ok()?.0))).collect();
     let after = definitions().await?;
-    for (source, _) in &pins {
+    for source in renewed.iter().filter(|(_, found)| found.is_ok()).map(|(source, _)| source) {
         output::text(&format!("{BOLD}{source}{BOLD:#}\n"))?;
         match (before.get(source), after.get(source)) {
             (Some(Ok(before)), Some(Ok(after))) => {
@@ -199,12 +211,7 @@ async fn tried(broker: &Broker, sources: &[SourceName]) -> anyhow::Result<ExitCo
             _ => {}
         }
     }
-    if agree("Keep these?")? {
-        return Ok(ExitCode::SUCCESS);
-    }
-    broker.restore_packages(pins)?;
-    output::message("the packages are pinned as before");
-    Ok(ExitCode::FAILURE)
+    consent::agreed_or_interrupted("Keep these?").await
 }
 
 /// Returns what a source offers otherwise than before, one line for each change.
@@ -230,14 +237,6 @@ fn definition_changes(before: &SourceDefinitions, after: &SourceDefinitions) -> 
         lines.push("it offers the same as before".to_owned());
     }
     lines
-}
-
-/// Asks at the terminal.
-fn agree(question: &str) -> anyhow::Result<bool> {
-    output::message(&format!("{question} [y/N]"));
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "yes"))
 }
 
 /// Pins packages to what their registries have now, and says what was pinned before.

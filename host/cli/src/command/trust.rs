@@ -1,7 +1,6 @@
 //! `portcullis trust`
 
 use std::fmt::Write as _;
-use std::io::{BufRead as _, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -12,6 +11,7 @@ use portcullis::trust::TrustRecord;
 use serde_json::json;
 
 use crate::cli::GlobalArgs;
+use crate::consent;
 use crate::output::{self, BAD, BOLD, escape_hidden};
 
 /// The file that is used if no other is named.
@@ -72,12 +72,12 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     if args.yes {
         require_no_review(&found, before.as_ref())?;
     } else {
-        if !terminal() {
+        if !consent::can_ask() {
             bail!(
                 "nobody can be asked whether {shown} is trusted: run `portcullis trust --yes '{shown}'` after a look at it"
             );
         }
-        if !agreed(QUESTION)? {
+        if !consent::agreed(QUESTION)? {
             bail!("{shown} is not trusted");
         }
     }
@@ -90,12 +90,12 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
 /// was found here.
 pub(crate) fn into_usable(found: ConfigCandidate) -> Result<Config, ConfigError> {
     let before = match found.trust_status()? {
-        TrustStatus::Unknown if terminal() => None,
-        TrustStatus::Changed(before) if terminal() => Some(before),
+        TrustStatus::Unknown if consent::can_ask() => None,
+        TrustStatus::Changed(before) if consent::can_ask() => Some(before),
         _ => return found.into_usable(),
     };
     output::message(&described(&found, before.as_ref())?);
-    match agreed(QUESTION) {
+    match consent::agreed(QUESTION) {
         Ok(true) => found.accept(),
         // The same error as if nobody could be asked.
         _ => found.into_usable(),
@@ -156,11 +156,6 @@ pub(crate) fn data_is_seen(found: &ConfigCandidate, before: Option<&TrustRecord>
     )
 }
 
-/// Reports whether somebody can be asked.
-pub(crate) fn terminal() -> bool {
-    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
-}
-
 /// Returns the effects of a configuration as a difference to those that were trusted before, and reasons for a second
 /// look. The text is safe to show.
 fn described(found: &ConfigCandidate, before: Option<&TrustRecord>) -> Result<String, ConfigError> {
@@ -198,14 +193,6 @@ fn described(found: &ConfigCandidate, before: Option<&TrustRecord>) -> Result<St
         let _ = writeln!(text, "  {BAD}!{BAD:#} {writer}");
     }
     Ok(text.trim_end().to_owned())
-}
-
-/// Asks a question on the terminal, and reports whether the answer is yes.
-pub(crate) fn agreed(question: &str) -> std::io::Result<bool> {
-    output::message(&format!("{question} Type `yes` or `no`:"));
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
 fn list(global: &GlobalArgs) -> anyhow::Result<()> {
