@@ -19,13 +19,9 @@ use portcullis_net::egress::{AllowedDestinations, ComponentEgress, Egress};
 #[cfg(feature = "process")]
 use portcullis_net::egress::{EgressProxy, ProxyListeners, Reach, RefusedHosts};
 use serde_json::json;
-#[cfg(feature = "process")]
-use tokio::sync::OnceCell;
 
 #[cfg(feature = "process")]
-use super::spawner::on_spawner;
-#[cfg(feature = "process")]
-use super::{AvailableTiers, ProgramSearch, Recording};
+use super::{AvailableTiers, ProgramSearch, Recording, TierProbe};
 use super::{CellError, CellGrant, Installations};
 
 /// The launcher, files and records that all cells of one broker share.
@@ -49,9 +45,9 @@ pub struct CellFactory {
     /// The user's database of malicious packages and known vulnerabilities, which need not exist.
     #[cfg(feature = "process")]
     osv: Option<PathBuf>,
-    /// The tiers that this machine can build, probed when the first source starts.
+    /// The tiers that this machine can build.
     #[cfg(feature = "process")]
-    tiers: Arc<OnceCell<AvailableTiers>>,
+    tiers: TierProbe,
 }
 
 impl CellFactory {
@@ -68,6 +64,8 @@ impl CellFactory {
         let _ = launcher;
         Self {
             #[cfg(feature = "process")]
+            tiers: TierProbe::new(launcher.clone()),
+            #[cfg(feature = "process")]
             launcher,
             data_dir: data_dir.to_owned(),
             own,
@@ -77,8 +75,6 @@ impl CellFactory {
             egresses: Arc::default(),
             #[cfg(feature = "process")]
             osv: None,
-            #[cfg(feature = "process")]
-            tiers: Arc::default(),
         }
     }
 
@@ -163,14 +159,15 @@ impl CellFactory {
         self.osv.as_deref()
     }
 
-    /// Returns the tiers that this machine can build. The first call probes them.
+    /// Takes the result of a probe that has begun before.
+    #[must_use]
+    pub fn with_tiers(self, tiers: TierProbe) -> Self {
+        Self { tiers, ..self }
+    }
+
+    /// Returns the tiers that this machine can build.
     pub(crate) async fn tiers(&self) -> &AvailableTiers {
-        let probe = || async {
-            let launcher = self.launcher.clone();
-            let probe = on_spawner(move |launchers| launchers.probe(&launcher)).await;
-            AvailableTiers::new(probe.and_then(|probe| probe).map_err(|error| error.to_string()))
-        };
-        self.tiers.get_or_init(probe).await
+        self.tiers.found().await
     }
 
     /// Describes this machine as programs find it, without the files that no source is given.

@@ -36,6 +36,8 @@ mod spawner;
 mod symlinks;
 #[cfg(feature = "process")]
 mod system_mounts;
+#[cfg(feature = "process")]
+mod tier_probe;
 
 #[cfg(feature = "process")]
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
@@ -75,6 +77,8 @@ pub use program_search::ProgramSearch;
 pub use recorder::{AttemptAction, AttemptAvailability, AttemptSubject, CellUsage, RecordedAttempt, Recording};
 pub use report::paths_as_text;
 pub use report::{IsolationAspect, IsolationReport, Strength, display_size};
+#[cfg(feature = "process")]
+pub use tier_probe::TierProbe;
 
 /// An error that says why a source gets no cell, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -9,6 +9,8 @@ use tokio_util::task::TaskTracker;
 
 use super::native_parts::NativeParts;
 use super::{BuildError, loading};
+#[cfg(feature = "process")]
+use crate::cell::TierProbe;
 use crate::cell::{CellFactory, Installations};
 #[cfg(feature = "process")]
 use crate::config::user_state_dir;
@@ -107,6 +109,12 @@ impl BrokerCore {
         let session_durations = Arc::new(Histogram::new(OPERATION));
         let inbox = Arc::new(Inbox::with_lock_file(config.data_dir.clone()));
         Self { ledger, inbox, telemetry, closing: TaskTracker::new(), cells, natives, session_durations }
+    }
+
+    /// Takes the result of a probe that has begun before.
+    #[cfg(feature = "process")]
+    pub(super) fn with_tiers(self, tiers: TierProbe) -> Self {
+        Self { cells: self.cells.with_tiers(tiers), ..self }
     }
 
     /// Returns what the program that embeds the broker brings along.

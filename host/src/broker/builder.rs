@@ -12,7 +12,11 @@ use super::question_notifier::QuestionNotifier;
 use super::rejected::{self, RejectionRecorder};
 use super::witness::WitnessTasks;
 use super::{Background, Broker, BuildError, Inner, feed, metrics, operator, retention, start_eager, started};
+#[cfg(feature = "process")]
+use crate::cell::TierProbe;
 use crate::config::Config;
+#[cfg(feature = "process")]
+use crate::config::Endpoint;
 use crate::ledger::Ledger;
 use crate::plugin::{NativePolicy, NativeSink};
 use crate::session::ContinuationStore;
@@ -118,6 +122,13 @@ impl BrokerBuilder {
         if let Some((role, name)) = twice {
             return Err(BuildError::NativeTwice { role, name });
         }
+        // The launcher starts and builds a cell on another processor while the plugins are loaded here.
+        #[cfg(feature = "process")]
+        let tiers = TierProbe::new(launcher.clone());
+        #[cfg(feature = "process")]
+        if config.sources.values().any(|source| matches!(source.endpoint, Endpoint::Command { .. })) {
+            tiers.begin();
+        }
         let prepared = PreparedConfig::of(config, None, &natives, None).await?;
         let sinks = feed::load(&prepared.plugins, &prepared.config, &prepared.secrets).await?;
         let telemetry = prepared.config.telemetry.as_ref();
@@ -127,6 +138,8 @@ impl BrokerBuilder {
 
         let ledger = Ledger::open(&prepared.config.data_dir, started(&prepared.config)).await?;
         let lasting = BrokerCore::new((launcher, natives), &prepared, ledger, telemetry);
+        #[cfg(feature = "process")]
+        let lasting = lasting.with_tiers(tiers);
         let (questions, secrets) = (&prepared.config.questions, &prepared.secrets);
         let question_notifier =
             QuestionNotifier::start(questions, secrets, &lasting.inbox).map_err(BuildError::Questions);
