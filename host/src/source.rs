@@ -230,11 +230,6 @@ pub trait SourceClient: Send + Sync {
     /// Takes a notification that belongs to no call. The source's other messages wait meanwhile.
     async fn notify(&self, source: &str, notification: Notification);
 
-    /// Reports whether [`request`](Self::request) reaches the agent now.
-    fn listens(&self) -> bool {
-        false
-    }
-
     /// Puts a request of the source to the agent, if no open call could carry it.
     async fn request(&self, source: &str, request: Request) -> Answer;
 }

@@ -95,6 +95,10 @@ pub trait AgentPeer: Send + Sync {
     /// Notes that a source is about to get the call, which may have an effect from here on.
     fn handed_over(&self) {}
 
+    /// Notes that the call is answered while requests of its source are open at the agent. They may belong to other calls,
+    /// so their answers are still awaited.
+    fn ended_before_its_questions(&self) {}
+
     /// Passes on a notification that belongs to no call. Does not wait: the notification is dropped if the agent does
     /// not read.
     fn offer(&self, _notification: Notification) {}

@@ -76,7 +76,7 @@ impl ConfiguredSession {
         let InFlightCall { upstream, about, call, span, events, open: _ } = in_flight;
         peer.handed_over();
         // Boxed, as most calls ask nothing: the set has room for one question from the beginning.
-        let mut asked = FuturesUnordered::<BoxFuture<'_, ()>>::new();
+        let mut asked = FuturesUnordered::<BoxFuture<'static, ()>>::new();
         let outcome = loop {
             tokio::select! {
                 // The end is polled first, so that a source that talks without pause cannot keep the call open. What it
@@ -96,16 +96,7 @@ impl ConfiguredSession {
                         }
                         return DriveEnd::Asked(questions);
                     }
-                    // A question that the source has withdrawn is withdrawn from the agent, too, so that no more are
-                    // open here than there.
-                    CallEvent::Request(SourceRequest { request, mut reply }) => asked.push(Box::pin(async {
-                        let answer = tokio::select! {
-                            answer = self.ask(upstream, request, peer) => answer,
-                            () = reply.closed() => return,
-                        };
-                        // An agent or source that gave up at this moment has dropped the other side.
-                        let _ = reply.send(answer);
-                    })),
+                    CallEvent::Request(question) => asked.push(self.answering(upstream, question, peer)),
                 },
             }
         };
@@ -117,7 +108,33 @@ impl ConfiguredSession {
         if let Some(span) = span.take() {
             span.ended(&outcome);
         }
+        // A legacy source does not say for which call it asks. It may be another one, or none.
+        if matches!(outcome, Outcome::Answered(_)) && !asked.is_empty() {
+            peer.ended_before_its_questions();
+            tokio::spawn(async move { while asked.next().await.is_some() {} });
+        }
         DriveEnd::Ended(outcome)
+    }
+
+    /// Puts a question of the source to the agent, and gives the source the answer. A question that the source has
+    /// withdrawn is withdrawn from the agent, too, so that no more are open here than there.
+    fn answering(
+        &self,
+        upstream: &Arc<Upstream>,
+        question: SourceRequest,
+        peer: &Arc<dyn AgentPeer>,
+    ) -> BoxFuture<'static, ()> {
+        let SourceRequest { request, mut reply } = question;
+        let (me, upstream, peer) = (self.me.clone(), Arc::clone(upstream), Arc::clone(peer));
+        Box::pin(async move {
+            let Some(session) = me.upgrade() else { return };
+            let answer = tokio::select! {
+                answer = session.ask(&upstream, request, &peer) => answer,
+                () = reply.closed() => return,
+            };
+            // An agent or source that gave up at this moment has dropped the other side.
+            let _ = reply.send(answer);
+        })
     }
 
     /// Passes on a notification that a source sends during a call, if the gate lets it pass.

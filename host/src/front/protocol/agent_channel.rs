@@ -28,12 +28,14 @@ pub(crate) struct AgentChannel {
     id: Option<Id>,
     /// True once a source may have the call.
     handed_over: AtomicBool,
+    /// True once the call is answered while questions are open: the end of its stream is then no loss of the agent.
+    outlived: AtomicBool,
 }
 
 impl AgentChannel {
     pub(crate) fn new(out: MessageSender, client: &ClientInfo, asks: OpenQuestions, id: Option<Id>) -> Self {
-        let handed_over = AtomicBool::new(false);
-        Self { out, era: client.agent.era, elicitation: client.elicitation, asks, id, handed_over }
+        let [handed_over, outlived] = [const { AtomicBool::new(false) }; 2];
+        Self { out, era: client.agent.era, elicitation: client.elicitation, asks, id, handed_over, outlived }
     }
 
     /// Reports whether a source may have the call.
@@ -52,6 +54,10 @@ impl AgentPeer for AgentChannel {
 
     fn request_id(&self) -> Option<Json> {
         Json::parse(self.id.as_ref()?.as_json().to_owned()).ok()
+    }
+
+    fn ended_before_its_questions(&self) {
+        self.outlived.store(true, Ordering::Relaxed);
     }
 
     fn handed_over(&self) {
@@ -80,12 +86,18 @@ impl AgentPeer for AgentChannel {
         if !self.out.send(Message::Request(request)).await {
             return lost();
         }
+        let lost_before_the_end = async {
+            self.out.closed().await;
+            if self.outlived.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
+            }
+        };
         tokio::select! {
             answer = &mut ask.answer => {
                 ask.settled = true;
                 answer.unwrap_or_else(|_| lost())
             }
-            () = self.out.closed() => lost(),
+            () = lost_before_the_end => lost(),
         }
     }
 }

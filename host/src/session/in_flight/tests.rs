@@ -26,7 +26,10 @@ struct RecordingAgent {
     /// The channel of a source that sends its next notification as soon as one has been heard.
     chatter: Mutex<Option<mpsc::Sender<CallEvent>>>,
     asked: Notify,
+    /// Says that the person has answered.
+    answering: Notify,
     withdrawn: Notify,
+    outlived: AtomicUsize,
 }
 
 #[async_trait]
@@ -52,7 +55,12 @@ impl AgentPeer for RecordingAgent {
         }
         let _open = Open(&self.withdrawn);
         self.asked.notify_one();
-        std::future::pending().await
+        self.answering.notified().await;
+        Answer::Result(Json::empty_object())
+    }
+
+    fn ended_before_its_questions(&self) {
+        self.outlived.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -137,6 +145,33 @@ async fn a_question_that_its_source_withdraws_is_withdrawn_from_the_agent() {
     tokio::select! {
         _ = session.drive(&mut in_flight, &peer) => panic!("the call is still open"),
         done = tokio::time::timeout(TEST_TIMEOUT, withdrawn) => assert!(done.is_ok(), "a dead question stays open"),
+    }
+    broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_outlives_a_call_that_is_answered_and_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let (broker, session, upstream) = session(folder.path()).await;
+    for answered in [true, false] {
+        let agent = Arc::new(RecordingAgent::default());
+        let peer: Arc<dyn AgentPeer> = Arc::clone(&agent) as _;
+        let asking = Arc::clone(&agent);
+        let (mut in_flight, out) = in_flight(&upstream, async move {
+            asking.asked.notified().await;
+            match answered {
+                true => Outcome::Answered(Answer::Result(Json::empty_object())),
+                false => Outcome::Unknown("its time is over".into()),
+            }
+        });
+        let (reply, answer) = oneshot::channel();
+        let request = Request { id: crate::protocol::Id::number(1), method: "vendor/ask".into(), params: None };
+        out.send(CallEvent::Request(SourceRequest { request, reply })).await.unwrap();
+        let ended = session.drive(&mut in_flight, &peer).await;
+        assert!(matches!(ended, DriveEnd::Ended(_)));
+        agent.answering.notify_one();
+        let answer = tokio::time::timeout(TEST_TIMEOUT, answer).await.unwrap();
+        assert_eq!((answer.is_ok(), agent.outlived.load(Ordering::SeqCst)), (answered, usize::from(answered)));
     }
     broker.shutdown().await;
 }

@@ -70,6 +70,11 @@ impl PendingRequests {
     pub(super) fn awaited(&self) -> usize {
         self.requests.values().filter(|entry| entry.awaited).count()
     }
+
+    /// Reports whether an open request is a subscription: meant to stay open, for a caller that hears of changes.
+    pub(super) fn is_subscription(&self, id: u64) -> bool {
+        self.requests.get(&id).is_some_and(|entry| !entry.awaited && entry.caller.is_some())
+    }
 }
 
 /// A request that waits for its answer.

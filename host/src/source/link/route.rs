@@ -49,7 +49,9 @@ pub(super) async fn read(shared: Arc<McpConnectionState>) {
                 expire(&shared, id.as_ref(), &reason);
                 last_error = Some(reason);
             }
-            Err(error @ TransportError::Oversized { .. }) => fail_pending(&shared, &error.into_cause()),
+            Err(error @ (TransportError::Oversized { .. } | TransportError::TooDeep(_))) => {
+                fail_pending(&shared, &error.into_cause());
+            }
             Err(error) => last_error = Some(error.into_cause()),
         }
     }
@@ -130,9 +132,12 @@ async fn notify(shared: &McpConnectionState, notification: Notification, stream_
             let withdrawn = id.as_ref().and_then(|id| shared.pending().source_requests.remove(id));
             match (withdrawn, id.and_then(|id| id.as_number())) {
                 (Some(question), _) => question.abort(),
-                // The source ends a subscription (2026-07-28).
-                (None, Some(id)) => lose(shared, &Id::number(id), "the source ended it".into()),
-                (None, None) => {}
+                // The source ends a subscription (2026-07-28). Any other number is that of a question which it withdraws although
+                // it has just been answered, and says nothing about the broker's own request of that number.
+                (None, Some(id)) if shared.pending().is_subscription(id) => {
+                    lose(shared, &Id::number(id), "the source ended it".into());
+                }
+                (None, _) => {}
             }
         }
         // A change concerns all sessions, unless the message belongs to a subscription.
@@ -234,30 +239,7 @@ async fn put_to_agent(
     _permit: OwnedSemaphorePermit,
 ) {
     let id = request.id.clone();
-    let calls = shared.calls_that_may_ask(named);
-    let call = match calls.as_slice() {
-        // Roots are the connection's own, and which of several calls asks is not known. A question that the end of
-        // another call withdraws would never be answered.
-        [newest, others @ ..] => {
-            let of_connection = named.is_none() && (request.method == Method::RootsList || !others.is_empty());
-            shared.reply_route(*newest).filter(|_| !(of_connection && owner.listens()))
-        }
-        [] => None,
-    };
-    let answered = async {
-        let _asking = AgentWait::begin(&shared, calls);
-        match call {
-            Some(caller) => {
-                let (reply, answer) = oneshot::channel();
-                let said = CallEvent::Request(SourceRequest { request, reply });
-                if caller.events.out.send(said).await.is_err() {
-                    return nobody_to_ask();
-                }
-                answer.await.unwrap_or_else(|_| nobody_to_ask())
-            }
-            None => owner.request(shared.config.source.as_str(), request).await,
-        }
-    };
+    let answered = ask(&shared, &*owner, request, named);
     let answer = tokio::time::timeout(ASK_TIMEOUT, answered).await.unwrap_or_else(|_| {
         let why = format!("the agent did not answer within {} s", ASK_TIMEOUT.as_secs());
         Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, why)))
@@ -265,6 +247,31 @@ async fn put_to_agent(
     shared.pending().source_requests.remove(&id);
     if let Err(error) = shared.transport.send(&Message::Response(Response { id: Some(id), answer })).await {
         tracing::debug!(%error, "the answer to a source's request was not sent");
+    }
+}
+
+/// Asks the agent through the newest call that the request may belong to. If that call is given up, the request may be of
+/// another, so it is asked again through the next one. What belongs to no call is asked through the session.
+async fn ask(shared: &McpConnectionState, owner: &dyn SourceClient, request: Request, named: Option<u64>) -> Answer {
+    let mut tried = Vec::new();
+    loop {
+        let calls = shared.calls_that_may_ask(named);
+        let next = calls.iter().copied().find(|call| !tried.contains(call));
+        tried.extend(next);
+        let Some(caller) = next.and_then(|call| shared.reply_route(call)) else {
+            return match tried.is_empty() || request.method == Method::RootsList {
+                true => owner.request(shared.config.source.as_str(), request).await,
+                false => nobody_to_ask(),
+            };
+        };
+        let _asking = AgentWait::begin(shared, calls);
+        let (reply, answer) = oneshot::channel();
+        let said = CallEvent::Request(SourceRequest { request: request.clone(), reply });
+        if caller.events.out.send(said).await.is_ok()
+            && let Ok(answer) = answer.await
+        {
+            return answer;
+        }
     }
 }
 

@@ -1,20 +1,17 @@
-//! The way of a source's requests to the agent: through the call that asks, or through the session.
+//! The way of a source's requests to the agent: through a call that may have asked, or through the session.
 
 use super::*;
 use crate::call::SessionId;
-use crate::protocol::{Method, Request};
+use crate::protocol::{Method, Request, RpcError};
 use crate::source::CallEvent;
 
-/// A session whose agent answers each request with its method, if it listens.
-struct Agent {
-    session: SessionId,
-    listens: bool,
-}
+/// A session whose agent answers each request with its method.
+struct Agent(SessionId);
 
 #[async_trait::async_trait]
 impl SourceClient for Agent {
     fn session(&self) -> Option<&SessionId> {
-        Some(&self.session)
+        Some(&self.0)
     }
     fn capabilities(&self) -> Json {
         Json::empty_object()
@@ -23,9 +20,6 @@ impl SourceClient for Agent {
         None
     }
     async fn notify(&self, _: &str, _: Notification) {}
-    fn listens(&self) -> bool {
-        self.listens
-    }
     async fn request(&self, _: &str, request: Request) -> Answer {
         Answer::Result(Json::of(&json!({ "of the session": request.method.to_string() })))
     }
@@ -38,86 +32,117 @@ struct Connected {
     client: Arc<dyn SourceClient>,
 }
 
+/// A call as its agent sees it.
+struct Called {
+    request: Value,
+    events: mpsc::Receiver<CallEvent>,
+    outcome: JoinHandle<Outcome>,
+}
+
 impl Connected {
-    async fn new(listens: bool) -> Self {
-        let client: Arc<dyn SourceClient> = Arc::new(Agent { session: SessionId::new(), listens });
+    async fn new() -> Self {
+        let client: Arc<dyn SourceClient> = Arc::new(Agent(SessionId::new()));
         let (link, far) = owned(&client).await;
         Self { link: Arc::new(link), far, client }
     }
 
-    /// Begins a call, and returns it as the source has heard it, with the messages that come to its caller.
-    async fn call(&mut self) -> (Value, mpsc::Receiver<CallEvent>) {
+    async fn call(&mut self) -> Called {
         let (out, events) = mpsc::channel(4);
         let (link, client) = (Arc::clone(&self.link), Arc::clone(&self.client));
         let params = Json::parse(r#"{"name":"a"}"#).unwrap();
-        tokio::spawn(async move {
+        let outcome = tokio::spawn(async move {
             let (events, deadline) = (CallEventSender::new(None, out), CallDeadline::of(Duration::from_secs(60)));
             link.call(&Method::ToolsCall, &params, &client, events, deadline).await
         });
-        (self.far.hear("tools/call").await, events)
+        Called { request: self.far.hear("tools/call").await, events, outcome }
     }
 
     async fn ask(&self, method: &str) {
         self.far.say(json!({ "jsonrpc": "2.0", "id": method, "method": method, "params": {} })).await;
     }
-}
 
-/// Answers the question that came through a call, as its agent does.
-async fn answer_through(events: &mut mpsc::Receiver<CallEvent>) {
-    let Some(CallEvent::Request(asked)) = events.recv().await else { panic!("nothing was asked") };
-    asked.reply.send(Answer::Result(json_of_the_call())).unwrap();
-}
-
-fn json_of_the_call() -> Json {
-    Json::of(&json!({ "of the call": true }))
-}
-
-#[tokio::test]
-async fn a_question_goes_through_the_one_open_call_and_roots_through_the_session() {
-    let mut connected = Connected::new(true).await;
-    let (_call, mut events) = connected.call().await;
-    connected.ask("elicitation/create").await;
-    answer_through(&mut events).await;
-    assert_eq!(connected.far.heard.recv().await.unwrap()["result"], json!({ "of the call": true }));
-    // The end of a call that has nothing to do with the roots would withdraw them.
-    connected.ask("roots/list").await;
-    assert_eq!(connected.far.heard.recv().await.unwrap()["result"], json!({ "of the session": "roots/list" }));
-    assert!(events.try_recv().is_err());
-}
-
-#[tokio::test]
-async fn a_question_that_may_be_of_either_call_does_not_depend_on_one_of_them() {
-    let mut connected = Connected::new(true).await;
-    let (_first, mut events) = connected.call().await;
-    let (_second, mut newer) = connected.call().await;
-    connected.ask("elicitation/create").await;
-    let answered = connected.far.heard.recv().await.unwrap();
-    assert_eq!(answered["result"], json!({ "of the session": "elicitation/create" }));
-    assert!(events.try_recv().is_err() && newer.try_recv().is_err());
-}
-
-#[tokio::test]
-async fn every_question_goes_through_a_call_where_the_agent_listens_to_nothing_else() {
-    let mut connected = Connected::new(false).await;
-    let (_first, _events) = connected.call().await;
-    let (_second, mut newer) = connected.call().await;
-    for method in ["roots/list", "elicitation/create"] {
-        connected.ask(method).await;
-        answer_through(&mut newer).await;
-        assert_eq!(connected.far.heard.recv().await.unwrap()["result"], json!({ "of the call": true }));
+    /// Returns the answer to a request of the source; it may first hear that a call was cancelled.
+    async fn answer(&mut self) -> Value {
+        loop {
+            let heard = self.far.heard.recv().await.unwrap();
+            if heard["method"] != "notifications/cancelled" {
+                return heard;
+            }
+        }
     }
+}
+
+impl Called {
+    async fn asked(&mut self) -> crate::source::SourceRequest {
+        let Some(CallEvent::Request(asked)) = self.events.recv().await else { panic!("nothing was asked") };
+        asked
+    }
+
+    /// Gives the call up, as it is when its agent cancels it.
+    async fn give_up(self) {
+        self.outcome.abort();
+        let _ = self.outcome.await;
+    }
+}
+
+fn of_the_call() -> Answer {
+    Answer::Result(Json::of(&json!({ "of the call": true })))
+}
+
+#[tokio::test]
+async fn a_question_whose_call_is_given_up_is_asked_again_through_another_that_may_have_asked() {
+    let mut connected = Connected::new().await;
+    let mut older = connected.call().await;
+    let mut newer = connected.call().await;
+    connected.ask("elicitation/create").await;
+    let asked = newer.asked().await;
+    newer.give_up().await;
+    drop(asked);
+    older.asked().await.reply.send(of_the_call()).unwrap();
+    assert_eq!(connected.answer().await["result"], json!({ "of the call": true }));
+
+    connected.ask("elicitation/create").await;
+    let asked = older.asked().await;
+    older.give_up().await;
+    drop(asked);
+    assert_eq!(connected.answer().await["error"]["code"], RpcError::METHOD_NOT_FOUND, "no call is left");
+}
+
+#[tokio::test]
+async fn a_request_for_the_roots_belongs_to_no_call_and_is_put_to_the_session_when_calls_are_given_up() {
+    let mut connected = Connected::new().await;
+    let mut call = connected.call().await;
+    connected.ask("roots/list").await;
+    let asked = call.asked().await;
+    call.give_up().await;
+    drop(asked);
+    assert_eq!(connected.answer().await["result"], json!({ "of the session": "roots/list" }));
+    connected.ask("roots/list").await;
+    assert_eq!(connected.answer().await["result"], json!({ "of the session": "roots/list" }));
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_call_that_may_have_asked_times_out_while_the_agent_thinks() {
-    let mut connected = Connected::new(false).await;
-    let (first, _events) = connected.call().await;
-    let (_second, mut newer) = connected.call().await;
+    let mut connected = Connected::new().await;
+    let older = connected.call().await;
+    let mut newer = connected.call().await;
     connected.ask("elicitation/create").await;
-    let Some(CallEvent::Request(asked)) = newer.recv().await else { panic!("nothing was asked") };
+    let asked = newer.asked().await;
     tokio::time::sleep(Duration::from_secs(90)).await;
     assert!(connected.far.heard.try_recv().is_err(), "no call is cancelled");
-    asked.reply.send(Answer::Result(json_of_the_call())).unwrap();
+    asked.reply.send(of_the_call()).unwrap();
     connected.far.heard.recv().await.unwrap();
-    connected.far.answer(&first, json!({})).await;
+    connected.far.answer(&older.request, json!({})).await;
+    assert!(matches!(older.outcome.await.unwrap(), Outcome::Answered(_)));
+}
+
+#[tokio::test]
+async fn a_withdrawal_that_crosses_its_answer_ends_no_call_that_happens_to_have_the_same_number() {
+    let mut connected = Connected::new().await;
+    let called = connected.call().await;
+    let number = called.request["id"].clone();
+    let withdrawn = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": number } });
+    connected.far.say(withdrawn).await;
+    connected.far.answer(&called.request, json!({})).await;
+    assert!(matches!(called.outcome.await.unwrap(), Outcome::Answered(_)));
 }
