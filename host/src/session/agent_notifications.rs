@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::configured::ConfiguredSession;
@@ -30,12 +30,28 @@ const FINISH_TIMEOUT: Duration = Duration::from_secs(3);
 /// The largest number of the agent's tasks that are remembered. Beyond it the oldest is forgotten.
 const MAX_TASKS: usize = 256;
 
-/// The queue of an agent's notifications, in their order, and the worker that delivers them. `None` until the first
-/// one.
+/// The longest time that an agent's answer to a source waits for what the agent has said before.
+const EARLIER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The queue of an agent's notifications, in their order.
 #[derive(Default)]
-pub(super) struct NotificationQueue(Mutex<Option<(mpsc::Sender<Notification>, JoinHandle<()>)>>);
+pub(super) struct NotificationQueue {
+    /// The queue and the worker that delivers it. `None` until the first notification.
+    worker: Mutex<Option<(mpsc::Sender<Notification>, JoinHandle<()>)>>,
+    /// The number of notifications that are not delivered yet.
+    undelivered: watch::Sender<usize>,
+}
 
 impl NotificationQueue {
+    /// Waits until what the agent has said up to now is delivered, for at most [`EARLIER_TIMEOUT`].
+    pub(super) async fn catch_up(&self) {
+        let mut undelivered = self.undelivered.subscribe();
+        let delivered = undelivered.wait_for(|count| *count == 0);
+        if tokio::time::timeout(EARLIER_TIMEOUT, delivered).await.is_err() {
+            tracing::debug!("an agent's answer goes before its notifications, which take too long");
+        }
+    }
+
     /// Waits until the queue is delivered, for at most [`FINISH_TIMEOUT`].
     pub(super) async fn finish(&self) {
         let Some((queue, mut worker)) = self.lock().take() else { return };
@@ -46,7 +62,7 @@ impl NotificationQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<(mpsc::Sender<Notification>, JoinHandle<()>)>> {
-        self.0.lock()
+        self.worker.lock()
     }
 }
 
@@ -142,11 +158,14 @@ impl ConfiguredSession {
                     if let Err(refusal) = configured.hand_over(notification).await {
                         tracing::debug!(?refusal, "a notification of the agent was not handed over");
                     }
+                    configured.notifications.undelivered.send_modify(|count| *count = count.saturating_sub(1));
                 }
             });
             (queue, worker)
         });
+        self.notifications.undelivered.send_modify(|count| *count += 1);
         if let Err(full) = queue.try_send(notification) {
+            self.notifications.undelivered.send_modify(|count| *count = count.saturating_sub(1));
             let text = format!("{MAX_AGENT_NOTIFICATIONS} notifications of this agent wait already");
             let _ = self.record_rejection("too-many-notifications", ItemKind::Source, &full.into_inner().method, &text);
         }
@@ -211,6 +230,25 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_waits_for_what_the_agent_said_before_and_not_for_ever() {
+        let queue = NotificationQueue::default();
+        queue.catch_up().await;
+        queue.undelivered.send_replace(2);
+        let deliver = async {
+            for left in [1, 0] {
+                tokio::time::sleep(EARLIER_TIMEOUT / 4).await;
+                queue.undelivered.send_replace(left);
+            }
+        };
+        let begun = tokio::time::Instant::now();
+        tokio::join!(queue.catch_up(), deliver);
+        assert_eq!(begun.elapsed(), EARLIER_TIMEOUT / 2);
+        queue.undelivered.send_replace(1);
+        queue.catch_up().await;
+        assert_eq!(begun.elapsed(), EARLIER_TIMEOUT / 2 + EARLIER_TIMEOUT);
+    }
 
     #[test]
     fn progress_leads_to_the_one_open_question_with_its_token() {

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 
 use super::change_throttle::ChangeThrottle;
 use super::configured::ConfiguredSession;
+use super::patience::Patience;
 use crate::agent::{AgentPeer, Elicitation};
 use crate::context::Upstream;
 use crate::protocol::{Answer, Json, Method, Notification, meta};
@@ -34,7 +35,12 @@ impl ChangeReceiver {
         unacknowledged: Option<mpsc::Sender<Infallible>>,
     ) -> Self {
         Self {
-            target: ChangeTarget { session: session.me.clone(), upstream: Arc::clone(upstream), out },
+            target: ChangeTarget {
+                session: session.me.clone(),
+                upstream: Arc::clone(upstream),
+                out,
+                patience: Arc::default(),
+            },
             changes: ChangeThrottle::default(),
             unacknowledged: Mutex::new(unacknowledged),
         }
@@ -51,18 +57,19 @@ struct ChangeTarget {
     session: Weak<ConfiguredSession>,
     upstream: Arc<Upstream>,
     out: Option<mpsc::Sender<Notification>>,
+    patience: Arc<Patience>,
 }
 
 impl ChangeTarget {
-    fn receive(&self, notification: Notification) {
+    async fn receive(&self, notification: Notification) {
         let Some(session) = self.session.upgrade() else { return };
         let tell = session.changed(&self.upstream, &notification.method);
         if !tell {
             return;
         }
         match &self.out {
-            Some(out) => drop(out.try_send(notification)),
-            None => session.sink.offer(unmarked(notification)),
+            Some(out) => self.patience.wait_for(out.send(notification)).await,
+            None => session.sink.pass(unmarked(notification)).await,
         }
     }
 }
@@ -75,9 +82,12 @@ impl AgentPeer for ChangeReceiver {
             return;
         }
         let target = self.target.clone();
+        if let Some(session) = target.session.upgrade() {
+            session.forget_changed(&target.upstream.config.name, &notification.method);
+        }
         let receive = move |change| -> BoxFuture<'static, ()> {
-            target.receive(change);
-            Box::pin(std::future::ready(()))
+            let target = target.clone();
+            Box::pin(async move { target.receive(change).await })
         };
         self.changes.pass(self.target.upstream.config.name.as_str(), notification, receive).await;
     }

@@ -12,6 +12,7 @@ use super::Session;
 use super::change_receiver::ChangeReceiver;
 use super::configured::ConfiguredSession;
 use super::listing::VisibleItem;
+use super::patience::Patience;
 use super::request::SessionRequest;
 use super::subscription_filter::SubscriptionFilter;
 use crate::agent::{AgentPeer, NoAgent};
@@ -22,7 +23,7 @@ use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError, meta};
 use crate::sync::{Mutex, MutexGuard};
 use crate::telemetry::Span;
 
-/// Changes that may wait for an agent that does not read. Beyond it they are dropped: it will list again anyway.
+/// Changes that may wait for an agent before the source that makes them waits, too.
 const LISTEN_QUEUE: usize = 64;
 
 /// How long the agent's acknowledgement waits for those of the sources. A change that a source makes before it has
@@ -36,8 +37,15 @@ const AGAIN_MOST: Duration = Duration::from_secs(60);
 
 /// The subscription streams of one session.
 pub(super) struct SubscriptionStreams {
-    open: Mutex<Vec<(SubscriptionFilter, mpsc::Sender<Notification>)>>,
+    open: Mutex<Vec<SubscriptionStream>>,
     over: watch::Sender<bool>,
+}
+
+#[derive(Clone)]
+struct SubscriptionStream {
+    wants: SubscriptionFilter,
+    out: mpsc::Sender<Notification>,
+    patience: Arc<Patience>,
 }
 
 impl Default for SubscriptionStreams {
@@ -47,18 +55,26 @@ impl Default for SubscriptionStreams {
 }
 
 impl SubscriptionStreams {
-    /// Sends a change, under its exposed name, to every stream that wants it.
+    /// Sends a change of the broker's own, under its exposed name, to every stream that wants it and has room.
     pub(super) fn notify(&self, notification: &Notification) {
-        for (wants, out) in &*self.lock() {
+        for SubscriptionStream { wants, out, .. } in &*self.lock() {
             if wants.takes(notification) && out.try_send(notification.clone()).is_err() {
                 tracing::debug!("an agent does not read its subscription; a change was dropped");
             }
         }
     }
 
+    /// Sends a change that a source announces, and waits for a slow agent as long as there is patience.
+    pub(super) async fn pass(&self, notification: &Notification) {
+        let open = self.lock().clone();
+        for SubscriptionStream { out, patience, .. } in open.iter().filter(|stream| stream.wants.takes(notification)) {
+            patience.wait_for(out.send(notification.clone())).await;
+        }
+    }
+
     /// Reports whether any stream wants to know that tools have changed.
     pub(super) fn want_tools(&self) -> bool {
-        self.lock().iter().any(|(wants, out)| wants.tools && !out.is_closed())
+        self.lock().iter().any(|stream| stream.wants.tools && !stream.out.is_closed())
     }
 
     /// Ends all streams with a result.
@@ -69,12 +85,12 @@ impl SubscriptionStreams {
     fn open(&self, wants: SubscriptionFilter) -> (mpsc::Sender<Notification>, mpsc::Receiver<Notification>) {
         let (out, changes) = mpsc::channel(LISTEN_QUEUE);
         let mut open = self.lock();
-        open.retain(|(_, out)| !out.is_closed());
-        open.push((wants, out.clone()));
+        open.retain(|stream| !stream.out.is_closed());
+        open.push(SubscriptionStream { wants, out: out.clone(), patience: Arc::default() });
         (out, changes)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(SubscriptionFilter, mpsc::Sender<Notification>)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<SubscriptionStream>> {
         self.open.lock()
     }
 }

@@ -10,12 +10,13 @@ use tokio::sync::watch;
 use super::Session;
 use super::configured::ConfiguredSession;
 use super::listing::VisibleItem;
+use super::patience::Patience;
 use super::request::SessionRequest;
 use crate::agent::{AgentPeer, NoAgent};
 use crate::call::SessionId;
 use crate::context::{DiscoveredSource, Upstream};
 use crate::item::ItemKind;
-use crate::name::ProfileName;
+use crate::name::{ProfileName, SourceName};
 use crate::protocol::{self, Answer, Era, Json, Method, Notification, RpcError};
 use crate::source::{SourceClient, nobody_to_ask};
 use crate::sync::{Mutex, MutexGuard};
@@ -36,12 +37,13 @@ pub(super) fn is_severe_enough(wanted: Option<&str>, said: Option<&str>) -> bool
 /// The channel to the agent for what belongs to no call, and the log level that the agent wants.
 pub(super) struct AgentNotifier {
     peer: watch::Sender<Option<Arc<dyn AgentPeer>>>,
+    patience: Patience,
     level: Mutex<Option<Json>>,
 }
 
 impl Default for AgentNotifier {
     fn default() -> Self {
-        Self { peer: watch::Sender::new(None), level: Mutex::default() }
+        Self { peer: watch::Sender::new(None), patience: Patience::default(), level: Mutex::default() }
     }
 }
 
@@ -53,6 +55,13 @@ impl AgentNotifier {
     pub(super) fn offer(&self, notification: Notification) {
         if let Some(peer) = self.now() {
             peer.offer(notification);
+        }
+    }
+
+    /// Passes on a notification of a source, and waits for a slow agent as long as there is patience.
+    pub(super) async fn pass(&self, notification: Notification) {
+        if let Some(peer) = self.now() {
+            self.patience.wait_for(peer.notify(notification)).await;
         }
     }
 
@@ -102,27 +111,32 @@ impl ConfiguredSession {
         }
     }
 
-    /// Notes a change that a source announces. Returns true if the agent must be told now: a snapshot of tools does not
-    /// change during a session, and where the session follows changes, a refresh tells the agent of the result.
-    pub(super) fn changed(&self, upstream: &Arc<Upstream>, method: &Method) -> bool {
-        let source = &upstream.config.name;
+    /// Forgets a list that a source says has changed: whoever asks from here on gets the new one, whenever the agent is told.
+    pub(super) fn forget_changed(&self, source: &SourceName, method: &Method) {
         match method {
-            Method::NotificationsToolsListChanged if self.follows_tools(upstream) => {
-                // The refresh tells the agent of the result.
-                self.request_refresh(upstream);
-                return false;
-            }
-            Method::NotificationsToolsListChanged => {
-                tracing::warn!("a source says that its tools have changed; a session that is open keeps what it has");
-                return false;
-            }
             Method::NotificationsPromptsListChanged => self.lists.expire(&[ItemKind::Prompt], source),
             Method::NotificationsResourcesListChanged => {
                 self.lists.expire(&[ItemKind::Resource, ItemKind::Template], source)
             }
             _ => {}
         }
-        true
+    }
+
+    /// Notes a change that a source announces. Returns true if the agent must be told now: a snapshot of tools does not
+    /// change during a session, and where the session follows changes, a refresh tells the agent of the result.
+    pub(super) fn changed(&self, upstream: &Arc<Upstream>, method: &Method) -> bool {
+        match method {
+            Method::NotificationsToolsListChanged if self.follows_tools(upstream) => {
+                // The refresh tells the agent of the result.
+                self.request_refresh(upstream);
+                false
+            }
+            Method::NotificationsToolsListChanged => {
+                tracing::warn!("a source says that its tools have changed; a session that is open keeps what it has");
+                false
+            }
+            _ => true,
+        }
     }
 
     /// Passes a notification of a source that belongs to no call to the agent, if it must be told.
@@ -133,8 +147,8 @@ impl ConfiguredSession {
         let no_agent: Arc<dyn AgentPeer> = Arc::new(NoAgent);
         let Some(notification) = self.notification_of_no_call(upstream, notification, &no_agent).await else { return };
         match self.agent.era {
-            Era::Legacy => self.sink.offer(notification),
-            Era::Modern => self.listeners.notify(&notification),
+            Era::Legacy => self.sink.pass(notification).await,
+            Era::Modern => self.listeners.pass(&notification).await,
         }
     }
 
@@ -173,6 +187,10 @@ impl SourceClient for Session {
     }
 
     async fn notify(&self, source: &str, notification: Notification) {
+        let configured = self.current();
+        if let Some(upstream) = configured.upstream(source) {
+            configured.forget_changed(&upstream.config.name, &notification.method);
+        }
         let (side, name) = (Arc::downgrade(&self.agent_side), source.to_owned());
         let tell = move |notification| -> BoxFuture<'static, ()> {
             let (side, name) = (side.clone(), name.clone());
@@ -187,10 +205,6 @@ impl SourceClient for Session {
         self.agent_side.changes.pass(source, notification, tell).await;
     }
 
-    fn listens(&self) -> bool {
-        self.agent_side.agent.era == Era::Legacy && self.agent_side.sink.now().is_some()
-    }
-
     async fn request(&self, source: &str, request: protocol::Request) -> Answer {
         let side = &self.agent_side;
         let peer = if side.agent.era == Era::Legacy { side.sink.peer().await } else { None };
@@ -199,5 +213,33 @@ impl SourceClient for Session {
             (Some(upstream), Some(peer)) => configured.ask(&upstream, request, &peer).await,
             _ => nobody_to_ask(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use portcullis_jail::Launcher;
+
+    use super::*;
+    use crate::broker::Broker;
+    use crate::config::Config;
+
+    #[tokio::test]
+    async fn a_list_that_changes_twice_within_a_second_is_asked_for_again_each_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "[sources.calc]\ncomponent = \"builtin:calculator\"";
+        let config = Config::parse(text, &folder.path().join("portcullis.toml")).unwrap();
+        let broker = Broker::build(config, Launcher::SelfExec).await.unwrap();
+        let session = broker.open_session(&"default".parse().unwrap(), &"me".parse().unwrap(), "test").await.unwrap();
+        let configured = session.current();
+        for _ in 0..2 {
+            configured.listing(ItemKind::Prompt).await.unwrap();
+            assert!(configured.lists.all_stale().is_empty());
+            let changed = Notification { method: Method::NotificationsPromptsListChanged, params: None };
+            session.notify("calc", changed).await;
+            assert!(configured.lists.all_stale().contains(&(ItemKind::Prompt, "calc".parse().unwrap())));
+        }
+        broker.shutdown().await;
     }
 }
