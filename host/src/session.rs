@@ -29,6 +29,7 @@ mod listen;
 mod listing;
 mod lists;
 mod offers;
+mod patience;
 mod pending_rounds;
 mod request;
 mod round_trips;

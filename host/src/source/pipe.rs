@@ -30,9 +30,9 @@ mod stderr;
 #[cfg(test)]
 mod tests;
 
-/// The number of consecutive lines that are not messages after which the source is given up. Servers print a banner,
-/// and no more.
-const MAX_GARBAGE_LINES: usize = 20;
+/// The number of consecutive lines that are not messages after which the source is given up. Servers print banners, and what
+/// their installers say; clients that speak to them directly read on.
+const MAX_GARBAGE_LINES: usize = 1000;
 
 /// The number of characters of a line that is not a message that are shown to a person.
 const SHOWN_CHARS: usize = 80;
@@ -44,8 +44,12 @@ const MAX_SKIPPED: usize = 16;
 /// this, and what follows the kill, stay below [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE).
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The time for which a source's remaining output is read once it has ended: other processes may hold the streams open.
+/// The time after which the output of a source that has ended is over, if nothing more comes: other processes may hold the
+/// streams open.
 const DRAIN: Duration = Duration::from_millis(500);
+
+/// The longest time for which the output of a source is read after its end.
+const LONGEST_DRAIN: Duration = Duration::from_secs(60);
 
 /// The program behind the streams. Dropping it ends the program.
 #[async_trait]
@@ -175,10 +179,17 @@ impl Pipe {
         }
     }
 
-    /// Waits until the source has ended and its remaining output had time to be read.
+    /// Waits until the source has ended and no more output has come for a while. A reader that was kept waiting has that
+    /// time too.
+    async fn fell_silent(&self) {
+        self.program.wait().await;
+        tokio::time::sleep(DRAIN).await;
+    }
+
+    /// Waits until the source has ended long ago, and only something that it left behind can still be writing.
     async fn outlived(&self) {
         let ended = self.program.wait().await;
-        tokio::time::sleep_until(ended + DRAIN).await;
+        tokio::time::sleep_until(ended + LONGEST_DRAIN).await;
     }
 
     /// Ends the source, by force if it does not end by itself, and collects its last words.
@@ -215,8 +226,7 @@ impl Pipe {
                 Some(Ok(message))
             }
             Err(error @ MessageError::TooDeep) => {
-                let why = Cause::of(error).under(format!("{label}: "));
-                Some(Err(self.give_up(why)))
+                Some(Err(TransportError::TooDeep(Cause::of(error).under(format!("{label}: ")))))
             }
             Err(error) => {
                 tracing::debug!(command = %label, code = error.code(), "a line that is not a message was ignored");
@@ -269,6 +279,7 @@ impl Transport for Pipe {
                 () = self.outlived() => None,
                 // A broken pipe counts as the end of the stream.
                 line = incoming.lines.next() => line.unwrap_or_default(),
+                () = self.fell_silent() => None,
             };
             match line {
                 None => self.findings.lock().over = true,

@@ -24,7 +24,7 @@ const MAX_ERROR_BYTES: usize = 64 * 1024;
 /// The longest wait for the end of a stream after its answer, so that the HTTP connection can be reused.
 const STREAM_END: Duration = Duration::from_secs(1);
 
-/// The most attempts in a row to resume a stream that broke, without a new event.
+/// The most attempts in a row to resume a stream that broke.
 const MAX_RESUMES: u32 = 5;
 
 /// The pause before a stream is resumed: at first and at most, if the server does not say; and the bounds on what the
@@ -111,36 +111,31 @@ impl Exchange {
 
     async fn read_stream(&self, id: &Id, mut response: HttpResponse) {
         let mut events = SseParser::new(self.shared.limit);
-        let mut attempts = 0;
         loop {
-            let before = events.last_id().map(ToOwned::to_owned);
             let end = pump(&self.shared, &mut response, &mut events, Some(id)).await;
             let why = match end {
                 StreamEnd::Answered => return,
                 StreamEnd::TooLarge(size) => return self.too_large(id, size).await,
                 StreamEnd::Closed(why) => why,
             };
-            if before.as_deref() != events.last_id() {
-                attempts = 0;
-            }
             // Resuming is not sending again: the server has said where the rest of the answer can be fetched.
-            match self.resume(&mut events, &mut attempts).await {
+            match self.resume(&mut events).await {
                 Some(next) => response = next,
                 None => return self.report_lost(why).await,
             }
         }
     }
 
-    /// Returns the rest of a stream that broke, if the server still has it.
-    async fn resume(&self, events: &mut SseParser, attempts: &mut u32) -> Option<HttpResponse> {
+    /// Returns the rest of a stream that broke, if the server still has it. A server may also close its streams often and
+    /// let clients ask again (2025-11-25, "Resumability"); the deadline of the call bounds that.
+    async fn resume(&self, events: &mut SseParser) -> Option<HttpResponse> {
         let protocol = self.shared.protocol();
         if protocol.as_deref().is_some_and(revision::is_modern) {
             return None;
         }
         let last = events.last_id()?.to_owned();
         events.reconnect();
-        while *attempts < MAX_RESUMES {
-            *attempts += 1;
+        for _ in 0..MAX_RESUMES {
             tokio::time::sleep(pause(events, RETRY)).await;
             let headers = headers::for_listening(protocol.as_deref(), Some(&last));
             match self.shared.send(self.shared.outgoing(Method::GET, headers)).await {

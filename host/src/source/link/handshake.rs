@@ -322,7 +322,8 @@ pub(super) async fn list(
             let why = format!("the source lists more than {limit} {}", kind.member());
             return Err(SourceError::Protocol(Cause::own(why)));
         }
-        let Some(cursor) = page.get("nextCursor").filter(|cursor| *cursor != Json::null()) else {
+        // The SDKs take an empty cursor for none, and servers that always send one rely on it.
+        let Some(cursor) = page.get("nextCursor").filter(|cursor| !matches!(cursor.as_str(), "null" | "\"\"")) else {
             return Ok(ListedDefinitions { items, ttl_ms, public, other_members });
         };
         params = Json::empty_object().with("cursor", &cursor).unwrap_or_else(Json::empty_object);
