@@ -7,24 +7,25 @@ use super::*;
 /// A program that runs until it is killed.
 #[derive(Default)]
 struct Running {
-    killed: watch::Sender<bool>,
+    killed: watch::Sender<Option<Instant>>,
 }
 
 #[async_trait]
 impl RunningProgram for Running {
     async fn wait(&self) -> Instant {
-        let _ = self.killed.subscribe().wait_for(|killed| *killed).await;
-        Instant::now()
+        let mut killed = self.killed.subscribe();
+        let at = *killed.wait_for(Option::is_some).await.unwrap();
+        at.unwrap()
     }
 
     fn terminate(&self) {}
 
     fn kill(&self) {
-        self.killed.send_replace(true);
+        self.killed.send_replace(Some(Instant::now()));
     }
 
     fn exit_description(&self) -> Option<String> {
-        self.killed.borrow().then(|| "was killed by signal 9".to_owned())
+        self.killed.borrow().map(|_| "was killed by signal 9".to_owned())
     }
 }
 
