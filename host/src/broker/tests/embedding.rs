@@ -40,6 +40,22 @@ impl NativeSource for Oven {
     }
 }
 
+/// The same server, which counts the connections whose end it has seen.
+struct Orderly(Arc<AtomicUsize>);
+
+#[async_trait]
+impl NativeSource for Orderly {
+    fn version(&self) -> &str {
+        "1"
+    }
+
+    async fn serve(&self, stream: DuplexStream) -> Result<(), NativeError> {
+        Oven.serve(stream).await?;
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
 fn answers(request: &serde_json::Value) -> Vec<serde_json::Value> {
     let id = &request["id"];
     let answer = |result: serde_json::Value| json!({ "id": id, "result": result });
@@ -109,6 +125,23 @@ async fn a_program_reads_what_a_tool_is_and_how_far_a_call_is() {
     let unknown = session.call_tool("oven__fry", &json!({})).await.unwrap_err();
     assert_eq!((unknown.code, unknown.reason()), (RpcError::INVALID_PARAMS, None), "{unknown:?}");
     broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_of_the_program_sees_the_end_of_its_stream_at_a_reload_and_at_the_shutdown() {
+    let folder = tempfile::tempdir().unwrap();
+    let ended = Arc::<AtomicUsize>::default();
+    let config = |timeout: &str| {
+        let oven = SourceTable::native("oven").key("timeout", timeout);
+        Config::builder(folder.path()).source("oven", oven).build().unwrap()
+    };
+    let broker = Broker::builder(config("10s"), Launcher::SelfExec).source("oven", Orderly(Arc::clone(&ended)));
+    let broker = broker.build().await.unwrap();
+    broker.connect_all().await.unwrap();
+    broker.reload(config("20s")).await.unwrap();
+    broker.connect_all().await.unwrap();
+    broker.shutdown().await;
+    assert_eq!(ended.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
