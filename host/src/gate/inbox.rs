@@ -201,8 +201,8 @@ impl Inbox {
         self.lock().len()
     }
 
-    /// Answers a question by its id or a unique prefix. `by` says who, for the ledger; the words by which the broker names
-    /// itself there, `expiry` and `elicitation`, are refused. The answer is durable before the call that waits for it
+    /// Answers a question by its id or a unique prefix. `by` says who, for the ledger; no name at all, and the words by which
+    /// the broker names itself there, `expiry` and `elicitation`, are refused. The answer is durable before the call that waits for it
     /// goes on.
     ///
     /// Cancellation: an answer that has begun is recorded all the same.
@@ -216,6 +216,9 @@ impl Inbox {
         by: &str,
         route: AnswerRoute,
     ) -> Result<AnswerResult, InboxError> {
+        if by.trim().is_empty() {
+            return Err(InboxError::Nameless);
+        }
         if [EXPIRY, ELICITATION].iter().any(|word| word.eq_ignore_ascii_case(by.trim())) {
             return Err(InboxError::Reserved(by.to_owned()));
         }

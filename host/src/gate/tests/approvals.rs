@@ -92,6 +92,19 @@ async fn a_question_whose_caller_gave_up_expires_by_itself() {
 }
 
 #[tokio::test]
+async fn an_answer_of_nobody_is_refused() {
+    let bench = Bench::new().await;
+    let waiting = bench.ask(CALL).await;
+    let id = bench.inbox.list()[0].id.clone();
+    for nobody in ["", " \t"] {
+        let refused = bench.inbox.answer(&id, &GivenAnswer::yes(), nobody, AnswerRoute::Person).await;
+        assert!(refused.unwrap_err().to_string().contains("give a name"));
+    }
+    answer(&bench, true, None).await;
+    assert!(waiting.await.unwrap().is_ok(), "the question stayed open");
+}
+
+#[tokio::test]
 async fn a_session_that_runs_away_leaves_room_for_others() {
     let mut bench = Bench::new().await;
     for n in 0..32 {
