@@ -145,6 +145,18 @@ async fn a_source_of_the_program_sees_the_end_of_its_stream_at_a_reload_and_at_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_has_shut_down_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let broker = oven(folder.path(), "never").await;
+    assert_eq!(broker.refuses_calls(), None);
+    broker.shutdown().await;
+    let late = broker.open_session(&"default".parse().unwrap(), &"me".parse().unwrap(), "late").await;
+    let refused = late.err().unwrap().to_string();
+    assert!(refused.contains("the broker has shut down"), "{refused}");
+    assert_eq!(broker.refuses_calls(), Some("the broker has shut down"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_program_answers_questions_as_they_arise() {
     let folder = tempfile::tempdir().unwrap();
     let broker = oven(folder.path(), "always").await;
