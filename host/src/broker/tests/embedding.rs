@@ -157,6 +157,18 @@ async fn a_broker_that_has_shut_down_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_error_of_connecting_names_each_source_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let away = SourceTable::component("./away.wasm");
+    let config = Config::builder(folder.path()).source("x", away).build().unwrap();
+    let broker = Broker::build(config, Launcher::SelfExec).await.unwrap();
+    let failed = broker.connect_all().await.unwrap_err().to_string();
+    assert!(failed.starts_with("no source could be connected: `x`: "), "{failed}");
+    assert!(!failed.contains("source `x`") && failed.contains("away.wasm"), "{failed}");
+    broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_program_answers_questions_as_they_arise() {
     let folder = tempfile::tempdir().unwrap();
     let broker = oven(folder.path(), "always").await;
