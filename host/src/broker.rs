@@ -162,7 +162,7 @@ impl Broker {
     /// program in the record.
     ///
     /// # Errors
-    /// [`RpcError`] if the profile is unknown, or the ledger cannot record the session.
+    /// [`RpcError`] if the profile is unknown, the ledger cannot record the session, or the broker has shut down.
     pub async fn open_session(
         &self,
         profile: &ProfileName,
@@ -175,7 +175,7 @@ impl Broker {
     /// Opens a session for an agent that a front has identified, and records it. Opens no source.
     ///
     /// # Errors
-    /// [`RpcError`] if the profile is unknown, or the ledger cannot record the session.
+    /// [`RpcError`] if the profile is unknown, the ledger cannot record the session, or the broker has shut down.
     #[doc(hidden)]
     pub async fn open_session_of(
         &self,
@@ -183,6 +183,7 @@ impl Broker {
         principal: Principal,
         agent: Agent,
     ) -> Result<Arc<Session>, RpcError> {
+        self.refuse_after_shutdown()?;
         let context = self.inner.context();
         let Some(known) = context.profiles.get(profile) else {
             let known: Vec<_> = context.profiles.keys().map(ProfileName::as_str).collect();
@@ -201,7 +202,8 @@ impl Broker {
         context.ledger.append(event).await.map_err(|error| {
             session.forget();
             tracing::debug!(%error, "a session cannot be recorded and is therefore not opened");
-            RpcError::new(RpcError::INTERNAL, "the session cannot be recorded; the operator's log has the cause")
+            let unrecorded = "the session cannot be recorded; the operator's log has the cause";
+            self.refuse_after_shutdown().err().unwrap_or_else(|| RpcError::new(RpcError::INTERNAL, unrecorded))
         })?;
         {
             let mut sessions = self.inner.sessions.lock();
@@ -289,9 +291,20 @@ impl Broker {
         }
     }
 
+    fn refuse_after_shutdown(&self) -> Result<(), RpcError> {
+        let refused = || RpcError::new(RpcError::INTERNAL, "the broker has shut down, and opens no session any more");
+        if self.has_shut_down() { Err(refused()) } else { Ok(()) }
+    }
+
+    /// Reports whether the broker shuts down, or has done so.
+    fn has_shut_down(&self) -> bool {
+        *self.inner.stopping.borrow()
+    }
+
     /// Shuts the broker down: closes the sessions in the ledger, ends the sources (pending answers have
-    /// two seconds to arrive, then a process has three to end), ends the receivers of the inbox, feeds the sinks to the last
-    /// record, and closes the chain. Idempotent. A broker that is dropped instead leaves its chain open in the ledger
+    /// two seconds to arrive, then a process has three to end), ends the receivers of the inbox, gives the sinks five seconds
+    /// to take the records that they do not have yet, and closes the chain. The record that closes it, `broker.stopped`, is
+    /// in the ledger alone: no sink gets it, because it is written when they have ended. Idempotent. A broker that is dropped instead leaves its chain open in the ledger
     /// until the process ends, and its tasks run on.
     pub async fn shutdown(&self) {
         self.inner.stopping.send_replace(true);

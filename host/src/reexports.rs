@@ -30,7 +30,7 @@ pub use portcullis_config::Config;
 /// ```
 #[doc(inline)]
 pub use portcullis_config::ConfigBuilder;
-/// An error that names every problem of a configuration.
+/// An error that names the problems of a configuration.
 ///
 /// # Example
 /// ```

@@ -5,11 +5,8 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::error::{ConfigError, UnlocatedProblem};
-use super::raw::RawConfig;
-use super::{Config, build, value};
-
-/// The tables of a configuration that contain others by name.
-const NAMED: [&str; 3] = ["sources", "groups", "profiles"];
+use super::place::{NAMED, TablePlace};
+use super::{Config, build, read, value};
 
 /// A builder that collects configuration tables. Each table is a JSON object with the keys that the same table of
 /// `portcullis.toml` has (`portcullis schema` lists them), or a [`SourceTable`](super::SourceTable) or the like, and follows the same rules. A later table replaces an
@@ -87,20 +84,16 @@ impl ConfigBuilder {
         self
     }
 
-    /// Builds the configuration, or returns every problem.
+    /// Builds the configuration, or returns the problems, each with its table and key.
     ///
     /// # Errors
-    /// [`ConfigError`] with every problem found: unknown keys, values that are not valid, JSON that TOML cannot express
-    /// (`null`).
-    pub fn build(self) -> Result<Config, ConfigError> {
-        let refuse = |faults: Vec<UnlocatedProblem>| ConfigError::of(faults, None, "");
+    /// [`ConfigError`]: an unknown key or a wrong type, the first of each table; or else every value that is not valid. A member
+    /// of an object that is `null`, as an absent `Option` becomes, is left out; `null` in another place is an error.
+    pub fn build(mut self) -> Result<Config, ConfigError> {
         let unreadable = |message: String| ConfigError::without_place(message, "write it as in `portcullis.toml`");
-        let raw = parse(&self.tables).map_err(|problem| {
-            let found: Vec<_> = single_tables(&self.tables)
-                .filter_map(|(name, table)| Some(parse(&table).err()?.within(&name)))
-                .collect();
-            refuse(if found.is_empty() { vec![problem] } else { found })
-        })?;
+        let text = text_of(&mut self.tables).map_err(|faults| ConfigError::of_tables(faults, ""))?;
+        let refuse = |faults| ConfigError::of_tables(faults, &text);
+        let raw = read::read(&text).map_err(refuse)?;
         let base = std::path::absolute(&self.base)
             .map_err(|error| unreadable(format!("folder {}: {error}", self.base.display())))?;
         let config = build::build(&raw, None, &value::normal(&base)).map_err(refuse)?;
@@ -124,30 +117,58 @@ impl ConfigBuilder {
     }
 }
 
-/// Reads tables. They pass through TOML text, so that there is one parser for both.
-fn parse(tables: &Map<String, Value>) -> Result<RawConfig, UnlocatedProblem> {
-    let text = toml::to_string(tables).map_err(|error| UnlocatedProblem::new(0..0, error.to_string()))?;
-    toml::from_str(&text).map_err(|error| UnlocatedProblem::of_toml(&error))
+/// Returns the text of tables, without what is absent in them. They pass through it so that there is one parser for both.
+fn text_of(tables: &mut Map<String, Value>) -> Result<String, Vec<UnlocatedProblem>> {
+    let (mut nulls, mut unwritable) = (Vec::new(), Vec::new());
+    for_each_table(tables, |place, table| {
+        leave_out_absent(table, &place, &mut nulls);
+        if let Err(error) = toml::Value::try_from(&*table) {
+            unwritable.push(UnlocatedProblem::new(0..0, error.to_string()).within(&place.to_string()));
+        }
+    });
+    let refused = |place: &TablePlace| {
+        let help = "leave it out, or write a value: only a member of an object may be absent";
+        UnlocatedProblem::new(0..0, "null is no value").help(help).within(&place.to_string())
+    };
+    if !nulls.is_empty() {
+        return Err(nulls.iter().map(refused).collect());
+    }
+    if !unwritable.is_empty() {
+        return Err(unwritable);
+    }
+    toml::to_string(tables).map_err(|error| vec![UnlocatedProblem::new(0..0, error.to_string())])
 }
 
-/// Returns each table alone, with its name in a file: a problem in it is then known to be its own.
-fn single_tables(tables: &Map<String, Value>) -> impl Iterator<Item = (String, Map<String, Value>)> {
-    let single = |kind: &String, value: Value| Map::from_iter([(kind.clone(), value)]);
-    tables.iter().flat_map(move |(kind, value)| match value {
-        Value::Object(named) if NAMED.contains(&kind.as_str()) => named
-            .iter()
-            .map(|(name, table)| {
-                let alone = Map::from_iter([(name.clone(), table.clone())]);
-                (format!("[{kind}.{name}]"), single(kind, Value::Object(alone)))
-            })
-            .collect::<Vec<_>>(),
-        Value::Array(entries) => (entries.iter().enumerate())
-            .map(|(at, entry)| {
-                (format!("[[{kind}]] number {}", at + 1), single(kind, Value::Array(vec![entry.clone()])))
-            })
-            .collect(),
-        _ => vec![(format!("[{kind}]"), single(kind, value.clone()))],
-    })
+/// Removes the members of objects that are `null`, and adds the places of other nulls to `nulls`.
+fn leave_out_absent(value: &mut Value, place: &TablePlace, nulls: &mut Vec<TablePlace>) {
+    match value {
+        Value::Null => nulls.push(place.clone()),
+        Value::Array(values) => {
+            let numbered = values.iter_mut().enumerate();
+            numbered.for_each(|(before, value)| leave_out_absent(value, &place.number(before), nulls));
+        }
+        Value::Object(members) => {
+            members.retain(|_, member| !member.is_null());
+            members.iter_mut().for_each(|(key, member)| leave_out_absent(member, &place.key(key), nulls));
+        }
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Calls `visit` with each table and its place.
+fn for_each_table(tables: &mut Map<String, Value>, mut visit: impl FnMut(TablePlace, &mut Value)) {
+    for (kind, value) in tables {
+        match value {
+            Value::Object(named) if NAMED.contains(&kind.as_str()) => {
+                named.iter_mut().for_each(|(name, table)| visit(TablePlace::named(kind, name), table));
+            }
+            Value::Array(entries) => {
+                let numbered = entries.iter_mut().enumerate();
+                numbered.for_each(|(before, entry)| visit(TablePlace::entry(kind, before), entry));
+            }
+            table => visit(TablePlace::table(kind), table),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -156,6 +177,7 @@ mod tests {
 
     use serde_json::json;
 
+    use super::super::PluginTable;
     use super::*;
 
     #[test]
@@ -167,16 +189,74 @@ mod tests {
             .policy(json!({ "plugin": "builtin:rules" }))
             .policy(json!({ "plugin": "builtin:rules", "mod": "shadow" }))
             .broker(json!({ "ask-timeout": 5 }))
-            .profile("guest", json!({ "trust": null }));
+            .profile("guest", json!({ "trust": ["low"] }));
         let text = config.build().unwrap_err().to_string();
         let lines: Vec<_> = text.lines().collect();
         let begins = |start: &str| lines.iter().any(|line| line.starts_with(start));
         assert!(begins("[sources.calc]: unknown key `componet` (did you mean `component`?)"), "{text}");
         assert!(begins("[sources.notes]: invalid type: string \"native:notes\", expected a table ("), "{text}");
         assert!(begins("[[policies]] number 2: unknown key `mod` ("), "{text}");
-        assert!(begins("[broker]: "), "{text}");
-        assert!(begins("[profiles.guest]: "), "{text}");
+        assert!(begins("[broker] ask-timeout: invalid type: integer `5`, expected a string ("), "{text}");
+        assert!(begins("[profiles.guest] trust: "), "{text}");
         assert_eq!(lines.len(), 5, "{text}");
         assert!(!text.contains("Raw"), "{text}");
+    }
+
+    #[test]
+    fn a_value_that_is_not_valid_names_its_table_and_its_key() {
+        let config = Config::builder("/srv")
+            .source("docs", json!({ "url": "docs" }))
+            .source("calc", json!({ "component": "./junk.wasm@sha256:abcd", "timeout": "x" }))
+            .source("notes", json!({ "native": "notes", "cell": { "network": ["a:1"] } }))
+            .source("disk", json!({ "command": ["disk"], "cell": { "network": ["a.example:1", "b"] } }))
+            .source("none", json!({}))
+            .sink(json!({ "plugin": "builtin:jsonl" }))
+            .sink(json!({ "plugin": "./junk.wasm@sha256:abcd" }))
+            .profile("guest", json!({ "max-result": "1B" }))
+            .broker(json!({ "ask-timeout": "soon" }));
+        let text = config.build().unwrap_err().to_string();
+        let begins = |start: &str| assert!(text.lines().any(|line| line.starts_with(start)), "{start}\n{text}");
+        begins("[sources.docs] url: this URL is not valid: relative URL without a base (");
+        begins("[sources.calc] component: \"./junk.wasm@sha256:abcd\" names no plugin");
+        begins("[sources.calc] timeout: duration \"x\" is not a whole number with a unit (");
+        begins("[sources.notes] cell: `cell` belongs to a source with `command`, and this one has `native` (");
+        begins("[sources.disk] cell.network number 2: ");
+        begins("[sources.none]: source \"none\" has none of ");
+        begins("[[sinks]] number 2 plugin: ");
+        begins("[profiles.guest] max-result: ");
+        begins("[broker] ask-timeout: duration \"soon\" ");
+        assert_eq!(text.lines().count(), 9, "{text}");
+    }
+
+    #[test]
+    fn an_absent_member_is_left_out_and_a_null_in_another_place_is_refused() {
+        #[derive(serde::Serialize)]
+        struct Rules {
+            deny: Vec<Option<&'static str>>,
+            ask: Option<Vec<&'static str>>,
+            inner: Option<Box<Rules>>,
+        }
+        let rules = |deny| {
+            let inner = Rules { deny: vec![], ask: None, inner: None };
+            Rules { deny, ask: None, inner: Some(Box::new(inner)) }
+        };
+        let config = |deny| {
+            let table = PluginTable::new("builtin:rules").settings(rules(deny)).key("grant", None::<Vec<String>>);
+            Config::builder("/srv").policy(table)
+        };
+        let built = config(vec![Some("calc__divide")]).build().unwrap();
+        let settings = built.policies.first().map(|policy| policy.settings.clone());
+        assert_eq!(settings, Some(json!({ "deny": ["calc__divide"], "inner": { "deny": [] } })));
+
+        let text = config(vec![Some("a"), None]).source("away", Value::Null).build().unwrap_err().to_string();
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines.contains(&"[[policies]] number 1 settings.deny number 2: null is no value (leave it out, or write a value: only a member of an object may be absent)"), "{text}");
+        assert!(lines.iter().any(|line| line.starts_with("[sources.away]: null is no value (")), "{text}");
+        assert_eq!(lines.len(), 2, "{text}");
+
+        let keys = std::collections::BTreeMap::from([((1, 2), 3)]);
+        let text = Config::builder("/srv").policy(PluginTable::new("builtin:rules").settings(keys)).build();
+        let text = text.unwrap_err().to_string();
+        assert!(text.contains("[[policies]] number 1 settings: ") && text.contains("key must be a string"), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! Reports what is wrong with a configuration: all problems at once, each with its place and the way out.
+//! Reports what is wrong with a configuration: the problems together, each with its place and the way out.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 use portcullis_core::escape::{escape_hidden, is_hidden};
+
+use super::place;
 
 /// The most problems that one error reports: enough to work on, and a file of garbage does not produce an endless
 /// report.
@@ -46,10 +48,8 @@ impl ConfigError {
     }
 
     /// Returns an error with the faults found in a text. `file` is `None` if the configuration was made in memory.
-    pub(super) fn of(mut faults: Vec<UnlocatedProblem>, file: Option<&Path>, content: &str) -> Self {
-        faults.sort_by_key(|fault| (fault.span.start, fault.span.end));
-        faults.dedup_by(|a, b| a.span == b.span && a.message == b.message);
-        faults.truncate(MAX_PROBLEMS);
+    pub(super) fn of(faults: Vec<UnlocatedProblem>, file: Option<&Path>, content: &str) -> Self {
+        let faults = in_order(faults);
         let mut content = content.to_owned();
         for span in faults.iter().filter(|fault| fault.hidden).map(|fault| fault.span.clone()) {
             let stars = "*".repeat(span.len());
@@ -61,6 +61,23 @@ impl ConfigError {
             file.map(|file| Arc::new(NamedSource::new(escape_hidden(&file.to_string_lossy()), printable(&content))));
         Self { problems: faults.into_iter().map(|fault| fault.place(text.clone())).collect(), missing: false }
     }
+
+    /// Returns an error with the faults found in tables that a program made and whose text is `content`: each names its table.
+    pub(super) fn of_tables(faults: Vec<UnlocatedProblem>, content: &str) -> Self {
+        let placed = in_order(faults).into_iter().map(|fault| match place::of(content, &fault.span) {
+            Some(place) => fault.within(&place.to_string()),
+            None => fault,
+        });
+        Self { problems: placed.map(|fault| fault.place(None)).collect(), missing: false }
+    }
+}
+
+/// Returns the faults in the order of the text, each once, and no more than a person reads.
+fn in_order(mut faults: Vec<UnlocatedProblem>) -> Vec<UnlocatedProblem> {
+    faults.sort_by_key(|fault| (fault.span.start, fault.span.end));
+    faults.dedup_by(|a, b| a.span == b.span && a.message == b.message);
+    faults.truncate(MAX_PROBLEMS);
+    faults
 }
 
 /// One problem in a configuration. It is a `miette` diagnostic: message, labelled snippet, help.

@@ -19,6 +19,7 @@ mod literal;
 mod oauth;
 mod other_configs;
 mod owner;
+mod place;
 mod plugin;
 mod profile;
 mod questions;
@@ -26,6 +27,7 @@ mod quota;
 mod raw;
 mod raw_profile;
 mod raw_source;
+mod read;
 mod scan;
 mod search;
 mod secret_values;
@@ -151,10 +153,10 @@ impl Config {
     /// Parses the text of a file. `file` appears in messages, and relative paths start at its folder; it is not opened.
     ///
     /// # Errors
-    /// [`ConfigError`] with every problem found: bad TOML, unknown keys, and values that are not valid.
+    /// [`ConfigError`]: bad TOML, or else the first unknown key or wrong type of each table, or else every value that is not valid.
     pub fn parse(text: &str, file: &Path) -> Result<Self, ConfigError> {
         let refuse = |faults| ConfigError::of(faults, Some(file), text);
-        let raw = toml::from_str(text).map_err(|error| refuse(vec![error::UnlocatedProblem::of_toml(&error)]))?;
+        let raw = read::read(text).map_err(refuse)?;
         let absolute = std::path::absolute(file).map_err(|error| unreadable(file, &error))?;
         let absolute = value::normal(&absolute);
         let base = absolute.parent().unwrap_or(Path::new("/")).to_owned();
@@ -245,8 +247,7 @@ pub struct SourceConfig {
     pub era: Option<Era>,
     /// True if the source's own hints may lower the risk of its tools.
     pub trust_annotations: bool,
-    /// The parts of an agent's `_meta` that are passed to the source: keys, and `user_context` and `request_id` of
-    /// `deps`.
+    /// The parts of an agent's `_meta` that are passed to the source: keys, and `user_context` and `request_id` of `deps`.
     pub context: Vec<String>,
     /// Globs over the exposed names of the tools that are shown, or `None` for all that the profile's trust admits.
     pub allow: Option<Vec<String>>,
@@ -387,8 +388,7 @@ pub struct CellConfig {
     pub dangerous_allow_reduced: bool,
     /// `dangerous-allow-private` of the source: whether the hosts in `network` may have loopback or private addresses.
     pub dangerous_allow_private: bool,
-    /// True if what the source attempts is recorded, which makes it slower. No configuration file says so: `portcullis
-    /// learn` does.
+    /// True if what the source attempts is recorded, which makes it slower. No file says so, but `portcullis learn`.
     pub recorded: bool,
 }
 

@@ -80,10 +80,11 @@ impl PluginTable {
         Self(Map::new()).key("plugin", plugin)
     }
 
-    /// Sets the plugin's settings, which must become an object.
+    /// Sets the plugin's settings, which must become an object. Its members that are absent (`None`) are left out.
     pub fn settings(self, settings: impl Serialize) -> Self {
-        // What cannot be serialised becomes `null`, which `build` refuses.
-        self.key("settings", serde_json::to_value(settings).unwrap_or_default())
+        // Settings are an object, so that `build` refuses a text, and shows it.
+        let refused = |error| Value::String(format!("settings that cannot be serialised: {error}"));
+        self.key("settings", serde_json::to_value(settings).unwrap_or_else(refused))
     }
 
     /// Sets the phases in which the plugin is asked.

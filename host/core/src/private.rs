@@ -31,6 +31,16 @@ pub enum NotPrivate {
         /// The mode that it should have.
         wanted: u32,
     },
+    /// It is a folder that several users share, such as `/tmp`, and can be no one's own.
+    #[error(
+        "{path} is a folder that users share (mode {mode:o}): name a folder of this user's own instead, in it or elsewhere"
+    )]
+    Shared {
+        /// The folder.
+        path: String,
+        /// The mode that it has.
+        mode: u32,
+    },
     /// It belongs to another user.
     #[error(
         "{path} belongs to another user (uid {owner}): run `portcullis` as that user, or remove it with `rm -r '{path}'`"
@@ -140,14 +150,29 @@ pub fn open(path: &Path) -> Result<Option<File>, NotPrivate> {
 /// Checks the owner and the mode of a file or folder.
 ///
 /// # Errors
-/// [`NotPrivate::Owner`] and [`NotPrivate::Open`].
+/// [`NotPrivate::Shared`], [`NotPrivate::Owner`] and [`NotPrivate::Open`].
 pub fn check(path: &Path, metadata: &Metadata, wanted: u32) -> Result<(), NotPrivate> {
+    let shared = is_shared(path, metadata);
     let path = path.display().to_string();
+    if shared {
+        return Err(NotPrivate::Shared { path, mode: metadata.mode() & 0o7777 });
+    }
     if metadata.uid() != rustix::process::geteuid().as_raw() {
         return Err(NotPrivate::Owner { path, owner: metadata.uid() });
     }
     let mode = metadata.mode() & 0o7777;
     if mode & 0o077 == 0 { Ok(()) } else { Err(NotPrivate::Open { path, mode, wanted }) }
+}
+
+/// Reports whether a folder is there for several users, so that neither closing nor removing it is good advice: one with the
+/// sticky bit, or one of the system's, which root owns and others may read. Root's own folders count only at the top, such as `/srv`.
+fn is_shared(path: &Path, metadata: &Metadata) -> bool {
+    const STICKY: u32 = 0o1000;
+    const ROOT: u32 = 0;
+    let is_open = metadata.mode() & 0o077 != 0;
+    let is_top = path.is_absolute() && path.ancestors().count() <= 2;
+    let is_of_system = metadata.uid() == ROOT && is_open && (is_top || !rustix::process::geteuid().is_root());
+    metadata.is_dir() && (metadata.mode() & STICKY != 0 || is_of_system)
 }
 
 /// Replaces a private file as a whole: a reader sees either the old content or the new one.
@@ -208,6 +233,20 @@ mod tests {
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&path, Some(4242), None).unwrap();
             assert!(refused(&path).contains("another user (uid 4242)"), "{}", refused(&path));
+        }
+    }
+
+    #[test]
+    fn a_folder_that_users_share_is_neither_to_be_closed_nor_to_be_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let sticky = dir.path().join("sticky");
+        folder(&sticky).unwrap();
+        fs::set_permissions(&sticky, Permissions::from_mode(0o1777)).unwrap();
+        // The system's own folder is root's, and open to everybody.
+        for path in [&sticky, Path::new("/usr")] {
+            let refused = folder(path).unwrap_err().to_string();
+            assert!(refused.contains("name a folder of this user's own instead"), "{refused}");
+            assert!(!refused.contains("chmod") && !refused.contains("rm -r"), "{refused}");
         }
     }
 

@@ -231,7 +231,7 @@ impl From<NotPrivate> for SecretError {
             NotPrivate::Open { path, mode, wanted } => Self::Open { path, mode, wanted },
             NotPrivate::Owner { path, .. } => Self::Owner(path),
             NotPrivate::Io { path, error } => Self::Io { path, error },
-            NotPrivate::Link(ref path) | NotPrivate::Kind(ref path, _) => {
+            NotPrivate::Link(ref path) | NotPrivate::Kind(ref path, _) | NotPrivate::Shared { ref path, .. } => {
                 Self::Io { path: path.clone(), error: std::io::Error::other(error.to_string()) }
             }
         }

@@ -163,7 +163,8 @@ async fn deliver_all(name: &str, receiver: &RecordReceiver, ledger: &Ledger, mut
                     );
                 }
                 failures += 1;
-                if *finishing.borrow() {
+                // One failure may pass: the first delivery of a broker that ends soon may be the last.
+                if is_finishing && failures > 1 {
                     return;
                 }
                 tokio::select! {
@@ -190,21 +191,62 @@ async fn deliver(name: &str, receiver: &RecordReceiver, ledger: &Ledger) -> Resu
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
+    use std::sync::Arc;
+
+    use async_trait::async_trait;
     use portcullis_wasm::testing::plugins;
 
     use super::*;
+    use crate::config::PluginTable;
     use crate::ledger::ChainStart;
+    use crate::plugin::{NativeError, NativePlugins, NativeSink};
+    use crate::sync::Mutex;
+
+    /// A sink that fails as often as its number says, and then counts what it gets.
+    struct Failing(Arc<Mutex<(usize, usize)>>);
+
+    #[async_trait]
+    impl NativeSink for Failing {
+        async fn deliver(&self, records: &[String]) -> Result<(), NativeError> {
+            let (failures, got) = &mut *self.0.lock();
+            if let Some(left) = failures.checked_sub(1) {
+                *failures = left;
+                return Err("not yet".into());
+            }
+            *got += records.len();
+            Ok(())
+        }
+    }
+
+    /// Starts to feed a sink in a folder.
+    async fn fed(dir: &std::path::Path, plugin: &str, plugins: &PluginHost) -> SinkTasks {
+        let config = Config::builder(dir).sink(PluginTable::new(plugin)).build().unwrap();
+        let started = ChainStart { version: "1".into(), config: crate::digest::Digest::of(b""), key: None };
+        let ledger = Ledger::open(&config.data_dir, started).await.unwrap();
+        ledger.flush().await.unwrap();
+        let secrets = SecretStore::open(&config.data_dir).unwrap();
+        let sinks = load(plugins, &config, &secrets).await.unwrap();
+        SinkTasks::start(sinks, &ledger)
+    }
+
+    #[tokio::test]
+    async fn a_sink_that_fails_once_at_the_end_still_gets_its_records() {
+        for (failures, got_any) in [(1, true), (9, false)] {
+            let dir = tempfile::tempdir().unwrap();
+            let state = Arc::new(Mutex::new((failures, 0)));
+            let mut natives = NativePlugins::default();
+            natives.sinks.insert("failing".to_owned(), Arc::new(Failing(Arc::clone(&state))));
+            let plugins = plugins().clone().with_natives(natives);
+            // The task does not run before it is told to finish: this thread is the only one.
+            fed(dir.path(), "native:failing", &plugins).await.finish().await;
+            assert_eq!(state.lock().1 > 0, got_any, "{failures}");
+        }
+    }
 
     #[tokio::test]
     async fn a_feed_ends_with_a_broker_that_was_dropped() {
         let dir = tempfile::tempdir().unwrap();
-        let config =
-            Config::builder(dir.path()).sink(serde_json::json!({ "plugin": "builtin:jsonl" })).build().unwrap();
-        let started = ChainStart { version: "1".into(), config: crate::digest::Digest::of(b""), key: None };
-        let ledger = Ledger::open(&config.data_dir, started).await.unwrap();
-        let secrets = SecretStore::open(&config.data_dir).unwrap();
-        let sinks = load(plugins(), &config, &secrets).await.unwrap();
-        let SinkTasks { tasks, finishing } = SinkTasks::start(sinks, &ledger);
+        let SinkTasks { tasks, finishing } = fed(dir.path(), "builtin:jsonl", plugins()).await;
         assert_eq!(tasks.len(), 1);
         drop(finishing);
         for task in tasks {

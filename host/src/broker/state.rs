@@ -20,9 +20,12 @@ impl Broker {
     }
 
     /// Returns why calls are refused at the moment, in words that name no file. `None` while they are not refused.
-    /// Calls are refused for as long as the ledger cannot record them.
+    /// Calls are refused for as long as the ledger cannot record them, and once the broker shuts down.
     #[must_use]
     pub fn refuses_calls(&self) -> Option<&'static str> {
+        if self.has_shut_down() {
+            return Some("the broker has shut down");
+        }
         self.inner.lasting.ledger.trouble().map(|trouble| trouble.error.in_general())
     }
 }

@@ -19,7 +19,7 @@ use super::repairs::RepairCache;
 use super::scan_cache::{Flags, ScanCache};
 use super::stored_description::StoredDescription;
 use crate::call::{Cause, now_millis};
-use crate::catalog::{self, CatalogError, CollectedItems, Remark};
+use crate::catalog::{self, CollectedItems, Remark};
 #[cfg(feature = "process")]
 use crate::cell::ProcessCell;
 use crate::config::{ScanMode, SourceConfig};
@@ -351,9 +351,8 @@ fn revision(protocol: &str) -> Option<&str> {
     Some(protocol).filter(|protocol| protocol.starts_with("20"))
 }
 
-/// Removes the source's name from an error of the catalog, because the callers that pass the error on name the source
-/// too.
-fn unprefixed(error: CatalogError, config: &SourceConfig) -> Cause {
+/// Removes the source's name from the beginning of an error, because the callers that pass the error on name the source too.
+fn unprefixed(error: impl std::error::Error + Send + Sync + 'static, config: &SourceConfig) -> Cause {
     let (text, prefix) = (error.to_string(), format!("source `{}`", config.name));
     let text = text.strip_prefix(&prefix).unwrap_or(&text).trim_start_matches([':', ' ']).to_owned();
     Cause::own(text).because_of(error)

@@ -4,6 +4,7 @@ mod acceptance;
 mod answer;
 mod error;
 mod events;
+mod expiry;
 mod question;
 mod settle;
 mod waiter_count;
@@ -185,7 +186,7 @@ impl Inbox {
         self.events.close();
     }
 
-    /// Returns the open questions, oldest first.
+    /// Returns the open questions, oldest first. A question that has expired is none of them.
     #[must_use]
     pub fn list(&self) -> Vec<Question> {
         self.expire_overdue();
@@ -200,8 +201,8 @@ impl Inbox {
         self.lock().len()
     }
 
-    /// Answers a question by its id or a unique prefix. `by` says who, for the ledger; the words by which the broker names
-    /// itself there, `expiry` and `elicitation`, are refused. The answer is durable before the call that waits for it
+    /// Answers a question by its id or a unique prefix. `by` says who, for the ledger; no name at all, and the words by which
+    /// the broker names itself there, `expiry` and `elicitation`, are refused. The answer is durable before the call that waits for it
     /// goes on.
     ///
     /// Cancellation: an answer that has begun is recorded all the same.
@@ -215,6 +216,9 @@ impl Inbox {
         by: &str,
         route: AnswerRoute,
     ) -> Result<AnswerResult, InboxError> {
+        if by.trim().is_empty() {
+            return Err(InboxError::Nameless);
+        }
         if [EXPIRY, ELICITATION].iter().any(|word| word.eq_ignore_ascii_case(by.trim())) {
             return Err(InboxError::Reserved(by.to_owned()));
         }
@@ -321,6 +325,7 @@ impl Inbox {
             return Err(error.into());
         }
         self.events.announce(QuestionEvent::Asked(Arc::new(pending.summary())));
+        tokio::spawn(expiry::expire_in_time(&pending, &self.open, &self.events));
         Ok((pending, waiting))
     }
 
@@ -338,16 +343,10 @@ impl Inbox {
 
     /// Denies a question that has expired.
     pub(super) fn expire(&self, pending: &OpenQuestion) {
-        if self.lock().remove(&pending.id).is_some() {
-            let body = json!({ "ask": pending.id, "approved": false, "by": EXPIRY });
-            pending.ledger.record(pending.event(EventKind::CallAnswered, body));
-            pending.state.send_replace(QuestionState::Expired);
-            let question = Arc::new(pending.summary());
-            self.events.announce(QuestionEvent::Answered { question, approved: false, by: EXPIRY.into() });
-        }
+        expiry::expire(pending, &self.open, &self.events);
     }
 
-    /// Denies all questions that have expired, including those that no call waits for any more.
+    /// Denies all questions that have expired but whose own task has not noticed it yet.
     fn expire_overdue(&self) {
         let now = Instant::now();
         let over: Vec<_> = self.lock().values().filter(|pending| pending.expires <= now).cloned().collect();

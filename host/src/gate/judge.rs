@@ -116,8 +116,14 @@ pub(super) fn denial(
     let code = failure.code.as_str();
     // The detail is the plugin's own text, or what it returned instead of an answer.
     let quotes = matches!(failure.code, FailureCode::Error | FailureCode::Output);
-    let cause =
-        if quotes { "the ledger has the plugin's own words, with `record = \"full\"`" } else { &failure.detail };
+    let cause = match failure.code {
+        FailureCode::Error => "the ledger has the plugin's own words, with `record = \"full\"`",
+        FailureCode::Output => {
+            "its answer does not follow the contract, as with a code that is not one to 64 of `[a-z0-9-]`; the ledger has the \
+             plugin's own words, with `record = \"full\"`"
+        }
+        _ => &failure.detail,
+    };
     tracing::error!(plugin = %plugin.name, code, cause, call = %view.call.id, "plugin failed, so the call is denied");
     let cause = recorded_text(ledger, &failure.detail, quotes, record);
     ledger.record(Event {

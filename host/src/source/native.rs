@@ -50,8 +50,12 @@ pub trait NativeSource: Send + Sync {
     /// not change while the broker runs.
     fn version(&self) -> &str;
 
-    /// Serves one connection: reads and writes MCP messages, each on a line, until the stream ends. Sessions may share a
-    /// connection, or have one each. It must not block its thread. The future is dropped if it does not end soon after its stream.
+    /// Serves one connection: reads and writes MCP messages, each on a line, until the stream ends, as it does when the source is
+    /// idle, is replaced by a reload, or the broker shuts down. What follows the end, such as saving, has two seconds: then
+    /// the future is dropped. Sessions may share a connection, or have one each. It must not block its thread.
+    ///
+    /// The first request may be `server/discover` (2026-07-28). A server that does not know it answers with the error `-32601`,
+    /// as to any method that it does not know, and hears `initialize` next.
     ///
     /// # Errors
     /// An error, like a panic, ends the connection, and its text is the reason that people read. The source connects

@@ -17,13 +17,15 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Asks a person, with a code for machines and a message for the person.
+    /// Asks a person, with a code for machines and a message for the person. A code is one to 64 of the characters `a` to `z`,
+    /// `0` to `9` and `-`; with any other the policy counts as failed, and the call is denied with the code `plugin-output`.
     #[must_use]
     pub fn ask(code: &str, message: impl Into<String>) -> Self {
         Self::Ask(Concern { code: code.to_owned(), message: message.into() })
     }
 
-    /// Denies the call, with a code for machines and a message for people.
+    /// Denies the call, with a code for machines and a message for people. A code is one to 64 of the characters `a` to `z`,
+    /// `0` to `9` and `-`; with any other the policy counts as failed, and the call is denied with the code `plugin-output`.
     #[must_use]
     pub fn deny(code: &str, message: impl Into<String>) -> Self {
         Self::Deny(Denial { code: code.to_owned(), message: message.into() })
@@ -67,7 +69,7 @@ fn check_code(code: &str) -> Result<(), PluginFailure> {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     if code.is_empty() || code.len() > CODE_BYTES || !code.bytes().all(plain) {
         let code: String = code.chars().take(CODE_BYTES).collect();
-        let detail = format!("its code {code:?} is not up to {CODE_BYTES} lower-case letters, digits and dashes");
+        let detail = format!("its code {code:?} is not one to {CODE_BYTES} of the characters `[a-z0-9-]`");
         return Err(PluginFailure::new(FailureCode::Output, detail));
     }
     Ok(())
@@ -149,4 +151,21 @@ pub enum AnswerScope {
     Session,
     /// Calls of the tool by this principal.
     Principal,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn the_error_of_a_code_says_what_a_code_is() {
+        assert!(Verdict::deny("off-duty-2", "no").checked().is_ok());
+        for code in ["", "Off Duty", &"a".repeat(CODE_BYTES + 1)] {
+            let refused = Verdict::ask(code, "really?").checked().unwrap_err();
+            assert_eq!(refused.code, FailureCode::Output);
+            assert!(refused.detail.ends_with("is not one to 64 of the characters `[a-z0-9-]`"), "{}", refused.detail);
+        }
+    }
 }

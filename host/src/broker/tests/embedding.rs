@@ -40,6 +40,22 @@ impl NativeSource for Oven {
     }
 }
 
+/// The same server, which counts the connections whose end it has seen.
+struct Orderly(Arc<AtomicUsize>);
+
+#[async_trait]
+impl NativeSource for Orderly {
+    fn version(&self) -> &str {
+        "1"
+    }
+
+    async fn serve(&self, stream: DuplexStream) -> Result<(), NativeError> {
+        Oven.serve(stream).await?;
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
 fn answers(request: &serde_json::Value) -> Vec<serde_json::Value> {
     let id = &request["id"];
     let answer = |result: serde_json::Value| json!({ "id": id, "result": result });
@@ -108,6 +124,47 @@ async fn a_program_reads_what_a_tool_is_and_how_far_a_call_is() {
     assert_eq!(called.load(Ordering::SeqCst), 1, "a callback that has panicked is not called again");
     let unknown = session.call_tool("oven__fry", &json!({})).await.unwrap_err();
     assert_eq!((unknown.code, unknown.reason()), (RpcError::INVALID_PARAMS, None), "{unknown:?}");
+    broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_of_the_program_sees_the_end_of_its_stream_at_a_reload_and_at_the_shutdown() {
+    let folder = tempfile::tempdir().unwrap();
+    let ended = Arc::<AtomicUsize>::default();
+    let config = |timeout: &str| {
+        let oven = SourceTable::native("oven").key("timeout", timeout);
+        Config::builder(folder.path()).source("oven", oven).build().unwrap()
+    };
+    let broker = Broker::builder(config("10s"), Launcher::SelfExec).source("oven", Orderly(Arc::clone(&ended)));
+    let broker = broker.build().await.unwrap();
+    broker.connect_all().await.unwrap();
+    broker.reload(config("20s")).await.unwrap();
+    broker.connect_all().await.unwrap();
+    broker.shutdown().await;
+    assert_eq!(ended.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_has_shut_down_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let broker = oven(folder.path(), "never").await;
+    assert_eq!(broker.refuses_calls(), None);
+    broker.shutdown().await;
+    let late = broker.open_session(&"default".parse().unwrap(), &"me".parse().unwrap(), "late").await;
+    let refused = late.err().unwrap().to_string();
+    assert!(refused.contains("the broker has shut down"), "{refused}");
+    assert_eq!(broker.refuses_calls(), Some("the broker has shut down"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_of_connecting_names_each_source_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let away = SourceTable::component("./away.wasm");
+    let config = Config::builder(folder.path()).source("x", away).build().unwrap();
+    let broker = Broker::build(config, Launcher::SelfExec).await.unwrap();
+    let failed = broker.connect_all().await.unwrap_err().to_string();
+    assert!(failed.starts_with("no source could be connected: `x`: "), "{failed}");
+    assert!(!failed.contains("source `x`") && failed.contains("away.wasm"), "{failed}");
     broker.shutdown().await;
 }
 

@@ -146,9 +146,7 @@ impl SourceBuilder<'_> {
     pub(super) fn unusable(&self, error: BuildError) -> BuiltSource {
         let cause = match error {
             BuildError::Source { error, .. } => error.into_cause(),
-            // The callers that pass the cause on name the source themselves.
-            BuildError::Secret { error, .. } => Cause::of(error),
-            error => Cause::of(error),
+            error => super::unprefixed(error, self.config),
         };
         BuiltSource::new(Box::new(UnusableSource::new(cause)), json!({ "unusable": self.config.name }))
     }

@@ -45,6 +45,9 @@ pub enum InboxError {
          that its source calls destructive or open to the world"
     )]
     OutOfBand,
+    /// The answer does not say who gives it.
+    #[error("an answer cannot be given by nobody: the ledger names who gave it, so give a name")]
+    Nameless,
     /// The name of the person is a word by which the broker names itself in the ledger.
     #[error("an answer cannot be given by {0:?}, which stands for the broker itself in the ledger: give another name")]
     Reserved(String),

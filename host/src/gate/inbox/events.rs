@@ -1,6 +1,6 @@
 //! The events of questions, and those who subscribe to them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tokio::sync::broadcast;
 
@@ -44,6 +44,17 @@ pub enum QuestionEvent {
 #[derive(Debug, Clone)]
 pub(super) struct EventSubscribers(Arc<Mutex<Option<broadcast::Sender<QuestionEvent>>>>);
 
+/// A reference to the subscribers that keeps no receiver open.
+pub(super) struct WeakSubscribers(Weak<Mutex<Option<broadcast::Sender<QuestionEvent>>>>);
+
+impl WeakSubscribers {
+    /// Returns the subscribers, unless the inbox is gone or closed.
+    pub(super) fn upgrade(&self) -> Option<EventSubscribers> {
+        let subscribers = self.0.upgrade().filter(|subscribers| subscribers.lock().is_some())?;
+        Some(EventSubscribers(subscribers))
+    }
+}
+
 impl Default for EventSubscribers {
     fn default() -> Self {
         Self(Arc::new(Mutex::new(Some(broadcast::channel(MAX_EVENTS).0))))
@@ -61,6 +72,11 @@ impl EventSubscribers {
         if let Some(events) = &*self.0.lock() {
             let _ = events.send(event);
         }
+    }
+
+    /// Returns a reference that keeps no receiver open, and leads to nothing once the subscribers are gone.
+    pub(super) fn downgrade(&self) -> WeakSubscribers {
+        WeakSubscribers(Arc::downgrade(&self.0))
     }
 
     /// Ends all receivers, once they have read what they have not read yet.

@@ -79,6 +79,32 @@ async fn a_question_that_nobody_waits_for_expires_all_the_same() {
 }
 
 #[tokio::test]
+async fn a_question_whose_caller_gave_up_expires_by_itself() {
+    let bench = Bench::with(Duration::from_millis(1)).await;
+    let mut events = bench.inbox.subscribe();
+    input_required(&bench, CALL).await;
+    assert!(matches!(events.recv().await.unwrap(), QuestionEvent::Asked(_)));
+    // Nobody asks for the list meanwhile. A minute is long enough for the slowest machine.
+    let told = tokio::time::timeout(Duration::from_secs(60), events.recv()).await.expect("nothing expires").unwrap();
+    let QuestionEvent::Answered { approved, by, .. } = told else { panic!("{told:?}") };
+    assert_eq!((approved, &*by), (false, "expiry"));
+    assert_eq!(bench.recorded("call.answered").await.len(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_of_nobody_is_refused() {
+    let bench = Bench::new().await;
+    let waiting = bench.ask(CALL).await;
+    let id = bench.inbox.list()[0].id.clone();
+    for nobody in ["", " \t"] {
+        let refused = bench.inbox.answer(&id, &GivenAnswer::yes(), nobody, AnswerRoute::Person).await;
+        assert!(refused.unwrap_err().to_string().contains("give a name"));
+    }
+    answer(&bench, true, None).await;
+    assert!(waiting.await.unwrap().is_ok(), "the question stayed open");
+}
+
+#[tokio::test]
 async fn a_session_that_runs_away_leaves_room_for_others() {
     let mut bench = Bench::new().await;
     for n in 0..32 {

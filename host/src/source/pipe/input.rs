@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use tokio::io::AsyncWrite;
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use tokio::task::AbortHandle;
 
@@ -69,7 +69,10 @@ impl SourceInput {
     ///
     /// Cancellation: the input may stay open.
     pub(super) async fn close(&self) {
-        self.stream.lock().await.take();
+        let Some(mut stream) = self.stream.lock().await.take() else { return };
+        // Of a stream that was split, the other half keeps it open: only a shutdown is an end for whoever reads it. A
+        // source that has gone makes an error, and is closed too.
+        let _ = stream.shutdown().await;
     }
 }
 
@@ -115,8 +118,8 @@ fn ended(stream: &mut Option<Input>, line: &PartialLine, written: Result<(), Cau
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
-    use futures_util::poll;
-    use tokio::io::{AsyncReadExt as _, duplex};
+    use futures_util::{FutureExt as _, poll};
+    use tokio::io::{AsyncReadExt as _, duplex, split};
 
     use super::*;
 
@@ -163,6 +166,19 @@ mod tests {
         drop(far);
         let refused = input.write(line("nothing of it")).await;
         assert!(matches!(refused, Err(NotWritten::Failed(TransportError::Closed(_)))));
+    }
+
+    #[tokio::test]
+    async fn a_half_of_a_stream_that_is_closed_ends_it_for_its_reader() {
+        let (near, mut far) = duplex(64);
+        let (_held, near) = split(near);
+        let input = SourceInput::new(Box::new(near));
+        assert!(input.write(line("the last")).await.is_ok());
+        input.close().await;
+        let mut text = String::new();
+        let read = far.read_to_string(&mut text).now_or_never();
+        assert!(read.is_some(), "the stream has not ended");
+        assert_eq!(text, "the last\n");
     }
 
     #[tokio::test]
