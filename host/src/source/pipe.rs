@@ -49,7 +49,7 @@ const GRACE: Duration = Duration::from_secs(1);
 const DRAIN: Duration = Duration::from_millis(500);
 
 /// The longest time for which the output of a source is read after its end.
-const LONGEST_DRAIN: Duration = Duration::from_secs(60);
+const LONGEST_DRAIN: Duration = Duration::from_secs(10);
 
 /// The program behind the streams. Dropping it ends the program.
 #[async_trait]

@@ -222,13 +222,14 @@ impl McpConnectionState {
         }
     }
 
-    /// Fails all requests that wait, and all later ones.
+    /// Fails all requests that wait, and all later ones, and withdraws what the source has asked: nobody takes the answers.
     pub(super) fn end(&self, why: &Cause) {
-        let requests = {
+        let (requests, questions) = {
             let mut pending = self.pending();
             pending.ended.get_or_insert_with(|| why.clone());
-            std::mem::take(&mut pending.requests)
+            (std::mem::take(&mut pending.requests), std::mem::take(&mut pending.source_requests))
         };
+        questions.into_values().for_each(|question| question.abort());
         self.state_changed.send_replace(());
         for entry in requests.into_values() {
             // A caller that gave up has dropped the receiver.

@@ -9,7 +9,8 @@ use tokio::sync::Mutex as AsyncMutex;
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::protocol::{Answer, Era};
+use crate::call::SessionId;
+use crate::protocol::{Answer, Era, Request};
 use crate::source::testing::{RecordingClient, no_client, silent};
 use crate::source::transport::ReceivedMessage;
 use crate::source::transport::TransportError;
@@ -105,6 +106,42 @@ async fn linked() -> (Arc<McpConnection>, Far) {
     let (link, discovery) = opened.unwrap();
     assert_eq!((discovery.tools.items.len(), discovery.protocol.as_str()), (2, "2024-11-05"));
     (Arc::new(link), far)
+}
+
+/// A session whose agent answers each request with its method, or never.
+struct Agent {
+    session: SessionId,
+    answers: bool,
+}
+
+impl Agent {
+    fn answering() -> Self {
+        Self { session: SessionId::new(), answers: true }
+    }
+
+    fn thinking() -> Self {
+        Self { answers: false, ..Self::answering() }
+    }
+}
+
+#[async_trait::async_trait]
+impl SourceClient for Agent {
+    fn session(&self) -> Option<&SessionId> {
+        Some(&self.session)
+    }
+    fn capabilities(&self) -> Json {
+        Json::empty_object()
+    }
+    fn log_level(&self) -> Option<Json> {
+        None
+    }
+    async fn notify(&self, _: &str, _: Notification) {}
+    async fn request(&self, _: &str, request: Request) -> Answer {
+        if !self.answers {
+            std::future::pending::<()>().await;
+        }
+        Answer::Result(Json::of(&json!({ "of the session": request.method.to_string() })))
+    }
 }
 
 /// Opens a link that one session owns, so that the source may send requests.

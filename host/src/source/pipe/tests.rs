@@ -59,7 +59,7 @@ async fn what_a_source_wrote_before_its_end_is_read_however_late() {
     program.write_all(format!("{line}\n").repeat(300).as_bytes()).await.unwrap();
     for number in 0..300 {
         // The reader is kept waiting by a caller.
-        tokio::time::advance(DRAIN / 4).await;
+        tokio::time::advance(DRAIN / 20).await;
         assert!(matches!(pipe.receive().await, Some(Ok(_))), "{number}");
     }
     assert!(pipe.receive().await.is_none(), "the stream is open, and nothing comes");

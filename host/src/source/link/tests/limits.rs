@@ -3,38 +3,17 @@
 use tokio::time::sleep;
 
 use super::*;
-use crate::call::SessionId;
 use crate::limits::MAX_DEFINITION_BYTES;
-use crate::protocol::{Id, Request, Response, RpcError};
+use crate::protocol::{Id, Response, RpcError};
 use crate::source::CallEvent;
 
 fn question(id: &str) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": {} })
 }
 
-/// A session whose agent never answers.
-struct Thinker(SessionId);
-
-#[async_trait::async_trait]
-impl SourceClient for Thinker {
-    fn session(&self) -> Option<&SessionId> {
-        Some(&self.0)
-    }
-    fn capabilities(&self) -> Json {
-        Json::empty_object()
-    }
-    fn log_level(&self) -> Option<Json> {
-        None
-    }
-    async fn notify(&self, _: &str, _: Notification) {}
-    async fn request(&self, _: &str, _: Request) -> Answer {
-        std::future::pending().await
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn the_open_requests_of_a_source_are_limited_and_have_different_ids() {
-    let client: Arc<dyn SourceClient> = Arc::new(Thinker(SessionId::new()));
+    let client: Arc<dyn SourceClient> = Arc::new(Agent::thinking());
     let (link, mut far) = owned(&client).await;
     let free = || link.shared.request_permits.available_permits();
     for _ in 0..3 {
@@ -78,7 +57,7 @@ async fn requests_of_a_source_that_reads_no_answers_are_no_longer_put_to_the_age
 
 #[tokio::test(start_paused = true)]
 async fn a_request_of_a_source_has_a_limit_in_bytes() {
-    let agent: Arc<dyn SourceClient> = Arc::new(Thinker(SessionId::new()));
+    let agent: Arc<dyn SourceClient> = Arc::new(Agent::thinking());
     let (_link, mut far) = owned(&agent).await;
     let text = "x".repeat(route::MAX_SOURCE_REQUEST_BYTES);
     far.say(json!({ "jsonrpc": "2.0", "id": "q", "method": "sampling/createMessage", "params": { "text": text } }))

@@ -1,29 +1,8 @@
 //! The way of a source's requests to the agent: through a call that may have asked, or through the session.
 
 use super::*;
-use crate::call::SessionId;
-use crate::protocol::{Method, Request, RpcError};
+use crate::protocol::{Method, RpcError};
 use crate::source::CallEvent;
-
-/// A session whose agent answers each request with its method.
-struct Agent(SessionId);
-
-#[async_trait::async_trait]
-impl SourceClient for Agent {
-    fn session(&self) -> Option<&SessionId> {
-        Some(&self.0)
-    }
-    fn capabilities(&self) -> Json {
-        Json::empty_object()
-    }
-    fn log_level(&self) -> Option<Json> {
-        None
-    }
-    async fn notify(&self, _: &str, _: Notification) {}
-    async fn request(&self, _: &str, request: Request) -> Answer {
-        Answer::Result(Json::of(&json!({ "of the session": request.method.to_string() })))
-    }
-}
 
 /// A connection of one session, and its source.
 struct Connected {
@@ -40,8 +19,8 @@ struct Called {
 }
 
 impl Connected {
-    async fn new() -> Self {
-        let client: Arc<dyn SourceClient> = Arc::new(Agent(SessionId::new()));
+    async fn new(agent: Agent) -> Self {
+        let client: Arc<dyn SourceClient> = Arc::new(agent);
         let (link, far) = owned(&client).await;
         Self { link: Arc::new(link), far, client }
     }
@@ -91,7 +70,7 @@ fn of_the_call() -> Answer {
 
 #[tokio::test]
 async fn a_question_whose_call_is_given_up_is_asked_again_through_another_that_may_have_asked() {
-    let mut connected = Connected::new().await;
+    let mut connected = Connected::new(Agent::answering()).await;
     let mut older = connected.call().await;
     let mut newer = connected.call().await;
     connected.ask("elicitation/create").await;
@@ -110,7 +89,7 @@ async fn a_question_whose_call_is_given_up_is_asked_again_through_another_that_m
 
 #[tokio::test]
 async fn a_request_for_the_roots_belongs_to_no_call_and_is_put_to_the_session_when_calls_are_given_up() {
-    let mut connected = Connected::new().await;
+    let mut connected = Connected::new(Agent::answering()).await;
     let mut call = connected.call().await;
     connected.ask("roots/list").await;
     let asked = call.asked().await;
@@ -123,7 +102,7 @@ async fn a_request_for_the_roots_belongs_to_no_call_and_is_put_to_the_session_wh
 
 #[tokio::test(start_paused = true)]
 async fn no_call_that_may_have_asked_times_out_while_the_agent_thinks() {
-    let mut connected = Connected::new().await;
+    let mut connected = Connected::new(Agent::answering()).await;
     let older = connected.call().await;
     let mut newer = connected.call().await;
     connected.ask("elicitation/create").await;
@@ -138,11 +117,29 @@ async fn no_call_that_may_have_asked_times_out_while_the_agent_thinks() {
 
 #[tokio::test]
 async fn a_withdrawal_that_crosses_its_answer_ends_no_call_that_happens_to_have_the_same_number() {
-    let mut connected = Connected::new().await;
+    let mut connected = Connected::new(Agent::answering()).await;
     let called = connected.call().await;
     let number = called.request["id"].clone();
     let withdrawn = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": number } });
     connected.far.say(withdrawn).await;
     connected.far.answer(&called.request, json!({})).await;
     assert!(matches!(called.outcome.await.unwrap(), Outcome::Answered(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_questions_of_a_source_that_has_ended_are_withdrawn() {
+    let Connected { link, far, client: _client } = Connected::new(Agent::thinking()).await;
+    let free = || link.shared.request_permits.available_permits();
+    let all = free();
+    far.say(json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": {} })).await;
+    let turns = async || {
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+    };
+    turns().await;
+    assert_eq!(free(), all - 1, "the question is open");
+    drop(far);
+    turns().await;
+    assert_eq!(free(), all, "nobody takes its answer any more");
 }
