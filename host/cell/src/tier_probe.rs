@@ -1,4 +1,4 @@
-//! Which cells this machine can build, found out once for all sources.
+//! The probe of the cells that this machine can build, once for all sources.
 
 use std::sync::Arc;
 

@@ -83,7 +83,7 @@ impl AgentPeer for ChangeReceiver {
         }
         let target = self.target.clone();
         if let Some(session) = target.session.upgrade() {
-            session.forget_changed(&target.upstream.config.name, &notification.method);
+            session.forget_changed(target.upstream.config.name.as_str(), &notification.method);
         }
         let receive = move |change| -> BoxFuture<'static, ()> {
             let target = target.clone();

@@ -16,7 +16,7 @@ use crate::agent::{AgentPeer, NoAgent};
 use crate::call::SessionId;
 use crate::context::{DiscoveredSource, Upstream};
 use crate::item::ItemKind;
-use crate::name::{ProfileName, SourceName};
+use crate::name::ProfileName;
 use crate::protocol::{self, Answer, Era, Json, Method, Notification, RpcError};
 use crate::source::{SourceClient, nobody_to_ask};
 use crate::sync::{Mutex, MutexGuard};
@@ -112,13 +112,14 @@ impl ConfiguredSession {
     }
 
     /// Forgets a list that a source says has changed: whoever asks from here on gets the new one, whenever the agent is told.
-    pub(super) fn forget_changed(&self, source: &SourceName, method: &Method) {
-        match method {
-            Method::NotificationsPromptsListChanged => self.lists.expire(&[ItemKind::Prompt], source),
-            Method::NotificationsResourcesListChanged => {
-                self.lists.expire(&[ItemKind::Resource, ItemKind::Template], source)
-            }
-            _ => {}
+    pub(super) fn forget_changed(&self, source: &str, method: &Method) {
+        let kinds: &[ItemKind] = match method {
+            Method::NotificationsPromptsListChanged => &[ItemKind::Prompt],
+            Method::NotificationsResourcesListChanged => &[ItemKind::Resource, ItemKind::Template],
+            _ => return,
+        };
+        if let Some(upstream) = self.upstream(source) {
+            self.lists.expire(kinds, &upstream.config.name);
         }
     }
 
@@ -187,10 +188,7 @@ impl SourceClient for Session {
     }
 
     async fn notify(&self, source: &str, notification: Notification) {
-        let configured = self.current();
-        if let Some(upstream) = configured.upstream(source) {
-            configured.forget_changed(&upstream.config.name, &notification.method);
-        }
+        self.current().forget_changed(source, &notification.method);
         let (side, name) = (Arc::downgrade(&self.agent_side), source.to_owned());
         let tell = move |notification| -> BoxFuture<'static, ()> {
             let (side, name) = (side.clone(), name.clone());

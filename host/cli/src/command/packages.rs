@@ -159,7 +159,7 @@ pub(crate) fn upgrade(args: &UpgradeArgs, global: &GlobalArgs) -> anyhow::Result
                 found.into_iter().filter(|(_, found)| found.is_ok()).map(|(it, _)| it).collect();
             return tried(&broker, &changing).await;
         }
-        pin(&broker, &sources, global.json).await
+        runtime::until_interrupted(pin(&broker, &sources, global.json)).await
     })
 }
 

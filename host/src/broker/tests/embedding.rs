@@ -40,7 +40,7 @@ impl NativeSource for Oven {
     }
 }
 
-/// The same server, which counts the connections whose end it has seen.
+/// A native server that counts the connections whose end it has seen.
 struct Orderly(Arc<AtomicUsize>);
 
 #[async_trait]
