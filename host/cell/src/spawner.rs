@@ -15,7 +15,7 @@ pub(crate) struct Launchers {
 }
 
 impl Launchers {
-    /// Starts a cell. A launcher that something has killed is started anew.
+    /// Starts a cell. A launcher that something has killed since it last started one is started anew.
     pub(crate) fn start(&mut self, launcher: &Launcher, launch: &LaunchSpec) -> io::Result<StartedCell> {
         self.with(launcher, |running| running.start(launch))
     }
@@ -44,7 +44,8 @@ impl Launchers {
             None => RunningLauncher::new(launcher)?,
         };
         let mut done = act(&mut running);
-        if done.is_err() && running.has_ended() {
+        // One that has just been started would end, or not answer, again.
+        if known.is_some() && done.is_err() && running.has_ended() {
             running = RunningLauncher::new(launcher)?;
             done = act(&mut running);
         }

@@ -9,8 +9,8 @@ use super::place::{NAMED, TablePlace};
 use super::{Config, build, read, value};
 
 /// A builder that collects configuration tables. Each table is a JSON object with the keys that the same table of
-/// `portcullis.toml` has (`portcullis schema` lists them), or a [`SourceTable`](super::SourceTable) or the like, and follows the same rules. A later table replaces an
-/// earlier one of the same name.
+/// `portcullis.toml` has (`portcullis schema` lists them), or a [`SourceTable`](super::SourceTable) or the like, and
+/// follows the same rules. A later table replaces an earlier one of the same name.
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct ConfigBuilder {
@@ -65,15 +65,28 @@ impl ConfigBuilder {
     }
 
     /// Sets `[broker]`.
-    pub fn broker(mut self, table: impl Into<Value>) -> Self {
-        self.tables.insert("broker".to_owned(), table.into());
-        self
+    pub fn broker(self, table: impl Into<Value>) -> Self {
+        self.set("broker", table.into())
     }
 
     /// Sets `[serve]`.
-    pub fn serve(mut self, table: impl Into<Value>) -> Self {
-        self.tables.insert("serve".to_owned(), table.into());
-        self
+    pub fn serve(self, table: impl Into<Value>) -> Self {
+        self.set("serve", table.into())
+    }
+
+    /// Sets `[ledger]`, such as `json!({ "retention": "90d" })`.
+    pub fn ledger(self, table: impl Into<Value>) -> Self {
+        self.set("ledger", table.into())
+    }
+
+    /// Sets `[questions]`, the ways in which people hear of questions, such as `json!({ "desktop": true })`.
+    pub fn questions(self, table: impl Into<Value>) -> Self {
+        self.set("questions", table.into())
+    }
+
+    /// Sets `[telemetry]`, such as `json!({ "otlp": "http://127.0.0.1:4318" })`.
+    pub fn telemetry(self, table: impl Into<Value>) -> Self {
+        self.set("telemetry", table.into())
     }
 
     /// Sets the folder that keeps compiled code between starts, such as [`user_state_dir`](super::user_state_dir). It
@@ -98,6 +111,11 @@ impl ConfigBuilder {
             .map_err(|error| unreadable(format!("folder {}: {error}", self.base.display())))?;
         let config = build::build(&raw, None, &value::normal(&base)).map_err(refuse)?;
         Ok(Config { state_dir: self.state_dir, ..config })
+    }
+
+    fn set(mut self, kind: &str, table: Value) -> Self {
+        self.tables.insert(kind.to_owned(), table);
+        self
     }
 
     fn named(mut self, kind: &str, name: &str, table: Value) -> Self {
@@ -189,7 +207,10 @@ mod tests {
             .policy(json!({ "plugin": "builtin:rules" }))
             .policy(json!({ "plugin": "builtin:rules", "mod": "shadow" }))
             .broker(json!({ "ask-timeout": 5 }))
-            .profile("guest", json!({ "trust": ["low"] }));
+            .profile("guest", json!({ "trust": ["low"] }))
+            .ledger(json!({ "retain": "90d" }))
+            .questions(json!({ "web-hook": {} }))
+            .telemetry(json!({}));
         let text = config.build().unwrap_err().to_string();
         let lines: Vec<_> = text.lines().collect();
         let begins = |start: &str| lines.iter().any(|line| line.starts_with(start));
@@ -198,7 +219,10 @@ mod tests {
         assert!(begins("[[policies]] number 2: unknown key `mod` ("), "{text}");
         assert!(begins("[broker] ask-timeout: invalid type: integer `5`, expected a string ("), "{text}");
         assert!(begins("[profiles.guest] trust: "), "{text}");
-        assert_eq!(lines.len(), 5, "{text}");
+        assert!(begins("[ledger]: unknown key `retain` ("), "{text}");
+        assert!(begins("[questions]: unknown key `web-hook` ("), "{text}");
+        assert!(begins("[telemetry]: "), "{text}");
+        assert_eq!(lines.len(), 8, "{text}");
         assert!(!text.contains("Raw"), "{text}");
     }
 

@@ -1,4 +1,9 @@
-//! Recognises values that are probably secrets, which belong into the store of secrets and not into a file.
+//! Secrets of a configuration: puts them into the store, and recognises values that probably belong there and not into a
+//! file.
+
+use portcullis_core::secret::{SecretError, SecretStore};
+
+use super::Config;
 
 /// Words in the names of variables, headers and options whose values are secrets.
 const NAMES: [&str; 10] = [
@@ -17,6 +22,33 @@ const NAMES: [&str; 10] = [
 /// Beginnings that only tokens have.
 const STARTS: [&str; 11] =
     ["sk-", "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "AKIA", "eyJ", "Bearer "];
+
+impl Config {
+    /// Stores a secret in the data folder, as `portcullis secret set` does, and replaces an earlier one of this name. Then
+    /// `{ secret = "NAME" }` stands for it in `env` and `headers`. The file can be read by this user alone. A source that
+    /// runs gets the value when it connects the next time. Waits for the disk.
+    ///
+    /// # Errors
+    /// [`SecretError`]: the name is not 1 to 128 ASCII letters, digits, `-`, `_` and `.`, or begins with `-`; the value is
+    /// empty, longer than 64 KiB or has a NUL character; there are 256 secrets already; or the folder cannot be used.
+    ///
+    /// # Example
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let folder = folder.path();
+    /// use portcullis_config::{Config, SourceTable};
+    /// let search = SourceTable::url("https://mcp.example.com/mcp");
+    /// let headers = serde_json::json!({ "X-Api-Key": { "secret": "search-key" } });
+    /// let config = Config::builder(folder).source("search", search.key("headers", headers)).build()?;
+    /// config.store_secret("search-key", "s3cr3t")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn store_secret(&self, name: &str, value: &str) -> Result<(), SecretError> {
+        SecretStore::open(&self.data_dir)?.set(name, &value.into())
+    }
+}
 
 /// Reports whether the value of a variable, header or option is probably a secret: by its name, or by its form.
 #[must_use]

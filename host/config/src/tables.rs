@@ -67,9 +67,13 @@ impl SourceTable {
         self
     }
 
-    /// Sets any key of the table.
+    /// Sets any key of the table, in the place of an earlier value. The members of an object, such as `cell`, are added to
+    /// those that are there, so that this and [`SourceTable::read`] go together.
     pub fn key(mut self, key: &str, value: impl Into<Value>) -> Self {
-        self.0.insert(key.to_owned(), value.into());
+        match (self.0.get_mut(key), value.into()) {
+            (Some(Value::Object(there)), Value::Object(more)) => add(there, more),
+            (_, value) => drop(self.0.insert(key.to_owned(), value)),
+        }
         self
     }
 }
@@ -154,6 +158,17 @@ fn texts(texts: impl IntoIterator<Item = impl Into<String>>) -> Value {
     Value::Array(texts.into_iter().map(|text| Value::String(text.into())).collect())
 }
 
+/// Adds members to an object: objects and lists under one key are joined, and another value replaces the earlier one.
+fn add(into: &mut Map<String, Value>, more: Map<String, Value>) {
+    for (key, value) in more {
+        match (into.get_mut(&key), value) {
+            (Some(Value::Object(there)), Value::Object(more)) => add(there, more),
+            (Some(Value::Array(there)), Value::Array(more)) => there.extend(more),
+            (_, value) => drop(into.insert(key, value)),
+        }
+    }
+}
+
 /// Puts a value into the table under this key. Something else that `key` put there stays, and `build` refuses it.
 fn insert(into: &mut Map<String, Value>, table: &str, key: &str, value: Value) {
     if let Value::Object(table) = into.entry(table).or_insert_with(|| Value::Object(Map::new())) {
@@ -167,5 +182,21 @@ fn grant(into: &mut Map<String, Value>, key: &str, value: Value) {
         && let Value::Array(all) = cell.entry(key).or_insert_with(|| Value::Array(Vec::new()))
     {
         all.push(value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_methods_granted_stays_beside_what_a_key_grants() {
+        let cell = json!({ "read": ["/usr/share"], "memory": "1GiB" });
+        let table = SourceTable::command(["disk"]).read("/srv").key("cell", cell).write("/tmp/out").key("timeout", "5s");
+        let table = table.key("timeout", "6s").env("A", "1").key("env", json!({ "A": "2", "B": "3" }));
+        let cell = json!({ "read": ["/srv", "/usr/share"], "write": ["/tmp/out"], "memory": "1GiB" });
+        let expected =
+            json!({ "command": ["disk"], "cell": cell, "timeout": "6s", "env": { "A": "2", "B": "3" } });
+        assert_eq!(Value::from(table), expected);
     }
 }

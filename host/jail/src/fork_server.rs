@@ -5,11 +5,16 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::Child;
+use std::time::Duration;
 
 use crate::cell::Launcher;
-use crate::launch::{BUILD_DEADLINE, IS_LAUNCHER};
+use crate::launch::IS_LAUNCHER;
 use crate::outermost::OutermostProcess;
 use crate::wire;
+
+/// The longest time that the launcher may take to answer. To start and to copy itself takes it milliseconds; a program
+/// whose `main` does not become the launcher never answers.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A launcher that runs and makes copies of itself. It ends when this is dropped.
 #[derive(Debug)]
@@ -23,9 +28,13 @@ pub(crate) type Forked = Result<i32, i32>;
 
 impl ForkServer {
     pub(crate) fn start(launcher: &Launcher) -> io::Result<Self> {
+        Self::start_within(launcher, ANSWER_DEADLINE)
+    }
+
+    fn start_within(launcher: &Launcher, deadline: Duration) -> io::Result<Self> {
         let (connection, theirs) = UnixStream::pair()?;
-        connection.set_read_timeout(Some(BUILD_DEADLINE))?;
-        connection.set_write_timeout(Some(BUILD_DEADLINE))?;
+        connection.set_read_timeout(Some(deadline))?;
+        connection.set_write_timeout(Some(deadline))?;
         Ok(Self { process: launcher.command(theirs).spawn()?, connection })
     }
 
@@ -35,14 +44,18 @@ impl ForkServer {
         // The launcher alone may hold it from here on, so that its end shows.
         drop(control);
         let answered = sent.and_then(|()| wire::receive::<Forked>(&self.connection));
-        let (forked, _) = answered.map_err(|error| match error.kind() {
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof => {
-                // It has closed its end, so it is ending if it has not ended. `has_ended` is to know it from here on.
-                let _ = self.process.kill();
-                let _ = self.process.wait();
-                io::Error::other(format!("the launcher ended without an answer: {IS_LAUNCHER}"))
-            }
-            _ => error,
+        let (forked, _) = answered.map_err(|error| {
+            let what = match error.kind() {
+                io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof => {
+                    "the launcher ended without an answer"
+                }
+                io::ErrorKind::WouldBlock => "the launcher does not answer",
+                _ => return error,
+            };
+            // It is ending, or does something else. `has_ended` is to know it from here on.
+            let _ = self.process.kill();
+            let _ = self.process.wait();
+            io::Error::other(format!("{what}: {IS_LAUNCHER}"))
         })?;
         forked.map_err(io::Error::from_raw_os_error).and_then(OutermostProcess::new)
     }
@@ -58,5 +71,28 @@ impl Drop for ForkServer {
         // The cells are its siblings, and stay. It may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_does_not_become_the_launcher_is_ended_and_the_error_names_the_call() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("endless");
+        std::fs::write(&program, "#!/bin/sh\nexec sleep 600\n").unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let mut forks = ForkServer::start_within(&Launcher::Path(program), Duration::from_millis(50)).unwrap();
+        assert!(!forks.has_ended());
+        let (_ours, theirs) = UnixStream::pair().unwrap();
+        let error = forks.outermost(theirs).unwrap_err().to_string();
+        assert!(error.contains("does not answer: is `portcullis::main_if_asked()` the first statement"), "{error}");
+        assert!(forks.has_ended());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use serde::de::DeserializeOwned;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
@@ -100,6 +101,31 @@ impl ToolResult {
         self.0.get("structuredContent").map(|content| content.to_value())
     }
 
+    /// Reads the structured content into a type of the program, or the text if there is no structured content: many tools
+    /// write JSON there. Whether the tool failed is another question, [`ToolResult::is_error`].
+    ///
+    /// # Errors
+    /// If neither is JSON of this type.
+    ///
+    /// # Example
+    /// ```
+    /// # use portcullis::ToolResult;
+    /// #[derive(serde::Deserialize)]
+    /// struct Weather {
+    ///     celsius: f64,
+    /// }
+    /// # fn is_freezing(result: &ToolResult) -> Result<bool, serde_json::Error> {
+    /// let weather: Weather = result.read()?;
+    /// # Ok(weather.celsius < 0.0)
+    /// # }
+    /// ```
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        match self.0.get("structuredContent") {
+            Some(content) => serde_json::from_str(content.as_str()),
+            None => serde_json::from_str(&self.text()),
+        }
+    }
+
     /// Returns the whole result.
     #[must_use]
     pub fn as_json(&self) -> &Json {
@@ -159,6 +185,10 @@ mod tests {
             ToolResult::of(Json::of(&json!({ "content": content, "isError": true, "structuredContent": { "n": 1 } })));
         assert_eq!((failed.text().as_str(), failed.is_error()), ("one\ntwo", true));
         assert_eq!((failed.content().len(), failed.structured()), (3, Some(json!({ "n": 1 }))));
+        assert_eq!(failed.read::<Value>().unwrap(), json!({ "n": 1 }));
+        let text = ToolResult::of(Json::of(&json!({ "content": [{ "type": "text", "text": "[1, 2]" }] })));
+        assert_eq!(text.read::<Vec<u8>>().unwrap(), [1, 2]);
+        assert!(text.read::<String>().is_err());
         let bare = ToolResult::of(Json::empty_object());
         assert_eq!((bare.text().as_str(), bare.is_error(), bare.structured()), ("", false, None));
     }

@@ -63,6 +63,17 @@ pub trait NativeSource: Send + Sync {
     async fn serve(&self, stream: DuplexStream) -> Result<(), NativeError>;
 }
 
+#[async_trait]
+impl<S: NativeSource + ?Sized> NativeSource for Arc<S> {
+    fn version(&self) -> &str {
+        (**self).version()
+    }
+
+    async fn serve(&self, stream: DuplexStream) -> Result<(), NativeError> {
+        (**self).serve(stream).await
+    }
+}
+
 /// A source of the program.
 pub(crate) type InProcessSource = SupervisedSource<InProcessServer>;
 

@@ -61,6 +61,28 @@ pub trait NativeSink: Send + Sync {
     async fn deliver(&self, records: &[String]) -> Result<(), NativeError>;
 }
 
+#[async_trait]
+impl<P: NativePolicy + ?Sized> NativePolicy for Arc<P> {
+    fn version(&self) -> &str {
+        (**self).version()
+    }
+
+    async fn check(&self, view: &CallView) -> Result<Verdict, NativeError> {
+        (**self).check(view).await
+    }
+
+    fn reads_flow(&self) -> bool {
+        (**self).reads_flow()
+    }
+}
+
+#[async_trait]
+impl<S: NativeSink + ?Sized> NativeSink for Arc<S> {
+    async fn deliver(&self, records: &[String]) -> Result<(), NativeError> {
+        (**self).deliver(records).await
+    }
+}
+
 /// The policies and sinks of the program, by name.
 #[derive(Clone, Default)]
 pub struct NativePlugins {

@@ -26,7 +26,8 @@ impl Params {
         let members = ["name", "uri", "_meta", state, responses, "arguments"];
         let [name, uri, meta, request_state, input_responses, arguments] = whole.get_all(members);
         let arguments = match method.has_arguments() {
-            true => arguments.unwrap_or_else(Json::empty_object),
+            // Clients in several languages write a map that is not there as null.
+            true => arguments.filter(|value| *value != Json::null()).unwrap_or_else(Json::empty_object),
             false if whole.as_bytes().starts_with(b"[") => {
                 Json::empty_object().with("params", &whole).unwrap_or_else(Json::empty_object)
             }
@@ -62,7 +63,7 @@ impl Params {
     /// Returns the token under which the caller wants to be told of progress.
     #[must_use]
     pub fn progress_token(&self) -> Option<Json> {
-        self.meta()?.get("progressToken")
+        self.meta()?.get("progressToken").filter(|token| *token != Json::null())
     }
 
     /// Returns the member `requestState` of a retry, if it is a string.
@@ -115,5 +116,13 @@ mod tests {
         let positional = Params::parse(&"vendor/do".into(), Json::parse("[1]").unwrap());
         assert_eq!((positional.name(), positional.is_retry()), (None, false));
         assert_eq!(positional.arguments().as_str(), r#"{"params":[1]}"#);
+    }
+
+    #[test]
+    fn arguments_and_a_token_that_are_null_count_as_absent_and_stay_as_they_were_sent() {
+        let text = r#"{"name":"a","arguments":null,"_meta":{"progressToken":null}}"#;
+        let params = Params::parse(&Method::ToolsCall, Json::parse(text).unwrap());
+        assert_eq!((params.arguments().as_str(), params.progress_token()), ("{}", None));
+        assert_eq!(params.as_json().as_str(), text);
     }
 }

@@ -22,7 +22,7 @@ const CONFIG_TYPE: &str = "application/vnd.oci.image.config.v1+json";
 /// The annotation with the signature, in base64.
 const ANNOTATION: &str = "dev.cosignproject.cosign/signature";
 
-/// The largest number of signatures that are read of one component.
+/// The largest number of signatures that are read of one component: the newest ones, as each is one more request.
 const MAX_SIGNATURES: usize = 16;
 
 /// The largest signed text, in bytes; cosign's have about 250.
@@ -139,10 +139,10 @@ fn all_layers(manifest: Option<&[u8]>) -> Vec<Value> {
     manifest.and_then(|manifest| manifest.get("layers")?.as_array().cloned()).unwrap_or_default()
 }
 
-/// Returns the layers of a manifest that are signed texts, each with its signature. What is malformed is left out: it is no
-/// signature.
+/// Returns the layers of a manifest that are signed texts, each with its signature, the newest first. What is malformed is
+/// left out: it is no signature.
 fn layers(manifest: Option<Vec<u8>>) -> Vec<(ComponentLayer, String)> {
-    let signed = all_layers(manifest.as_deref()).into_iter().filter_map(|layer| {
+    let signed = all_layers(manifest.as_deref()).into_iter().rev().filter_map(|layer| {
         let digest = layer.get("digest")?.as_str()?.parse().ok()?;
         let size = layer.get("size")?.as_u64().filter(|size| *size <= MAX_PAYLOAD_BYTES)?;
         let signature = layer.get("annotations")?.get(ANNOTATION)?.as_str()?.to_owned();

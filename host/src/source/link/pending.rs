@@ -35,8 +35,10 @@ pub(super) struct McpConnectionState {
     pub(super) owner: OnceLock<Weak<dyn SourceClient>>,
     pub(super) control_queue: mpsc::Sender<OutboundNotification>,
     pub(super) pending: Mutex<PendingRequests>,
-    /// Places for requests of the source: each holds one from its arrival until its answer has been sent.
-    pub(super) request_permits: Arc<Semaphore>,
+    /// The room for requests of the source, in KiB: each holds its part from its arrival until its answer has been sent.
+    pub(super) request_room: Arc<Semaphore>,
+    /// The turns of those requests to be put to the agent.
+    pub(super) request_turns: Semaphore,
     /// The number of answers, progress and other notifications that could be matched to no request or session.
     pub(super) strays: AtomicU64,
     /// The number of consecutive requests that timed out. An answer or progress resets it.

@@ -21,12 +21,19 @@ const RELAY_TIMEOUT: Duration = Duration::from_secs(1);
 /// The largest notification, in bytes. Each may wait at several places for an agent that does not read.
 const MAX_NOTIFICATION_BYTES: usize = 1024 * 1024;
 
-/// The largest number of requests of the source that may be open on a connection. A person answers one at a time; a
-/// source that sends more is out of control.
-pub(super) const MAX_SOURCE_REQUESTS: usize = 16;
+/// The largest number of requests of the source that are put to the agent at once. Further ones wait for their turn.
+pub(super) const MAX_ASKED_AT_ONCE: usize = 16;
 
 /// The largest request of the source, in bytes: a prompt with several images.
 pub(super) const MAX_SOURCE_REQUEST_BYTES: usize = 8 * 1024 * 1024;
+
+/// The room for the open requests of the source on a connection, in KiB: as many of the largest as are put to the agent
+/// at once.
+pub(super) const SOURCE_REQUESTS_KIB: usize = MAX_ASKED_AT_ONCE * MAX_SOURCE_REQUEST_BYTES / 1024;
+
+/// The room that the smallest request takes, in KiB, so that at most 256 are open. A source that sends more is out of
+/// control.
+pub(super) const MIN_REQUEST_KIB: usize = 512;
 
 /// The longest time that an agent may take to answer a request of the source. A person who has not answered by then has
 /// left.
@@ -213,14 +220,15 @@ fn handle_request(shared: &Arc<McpConnectionState>, request: Request, stream_of:
         let why = format!("a request to the client may have at most {MAX_SOURCE_REQUEST_BYTES} bytes");
         return refuse(request.id, RpcError::INVALID_PARAMS, why);
     }
-    let Ok(permit) = Arc::clone(&shared.request_permits).try_acquire_owned() else {
-        let why = format!("{MAX_SOURCE_REQUESTS} requests of this source are open already");
-        return refuse(request.id, RpcError::INTERNAL, why);
+    let bytes = request.params.as_ref().map_or(0, |params| params.as_bytes().len());
+    let kib = u32::try_from(bytes.div_ceil(1024).max(MIN_REQUEST_KIB)).unwrap_or(u32::MAX);
+    let Ok(room) = Arc::clone(&shared.request_room).try_acquire_many_owned(kib) else {
+        return refuse(request.id, RpcError::INTERNAL, "too many requests of this source are open already".to_owned());
     };
     let call = stream_of.and_then(Id::as_number);
     match shared.pending().source_requests.entry(request.id.clone()) {
         Entry::Vacant(entry) => {
-            entry.insert(tokio::spawn(put_to_agent(Arc::clone(shared), owner, request, call, permit)).abort_handle());
+            entry.insert(tokio::spawn(put_to_agent(Arc::clone(shared), owner, request, call, room)).abort_handle());
         }
         Entry::Occupied(_) => {
             let why = "a request with this id is open already".to_owned();
@@ -229,16 +237,20 @@ fn handle_request(shared: &Arc<McpConnectionState>, request: Request, stream_of:
     }
 }
 
-/// Puts a request of the source to the agent and sends the answer. The permit is held until then, so that a source that
-/// reads no answers cannot keep sending requests to the agent.
+/// Puts a request of the source to the agent once it is its turn, and sends the answer. Room and turn are held until then,
+/// so that a source that reads no answers cannot keep sending requests to the agent.
 async fn put_to_agent(
     shared: Arc<McpConnectionState>,
     owner: Arc<dyn SourceClient>,
     request: Request,
     named: Option<u64>,
-    _permit: OwnedSemaphorePermit,
+    _room: OwnedSemaphorePermit,
 ) {
     let id = request.id.clone();
+    let _turn = {
+        let _asking = AgentWait::begin(&shared, shared.calls_that_may_ask(named));
+        shared.request_turns.acquire().await
+    };
     let answered = ask(&shared, &*owner, request, named);
     let answer = tokio::time::timeout(ASK_TIMEOUT, answered).await.unwrap_or_else(|_| {
         let why = format!("the agent did not answer within {} s", ASK_TIMEOUT.as_secs());

@@ -161,8 +161,13 @@ async fn who_may_not_push_is_told_to_log_in() {
 async fn a_signature_counts_for_one_digest_and_one_key_and_then_needs_no_registry() {
     let (reference, content) = registry(Wants::Nothing).await;
     let digest = pushed(&reference, None).await.unwrap();
-    let [(ours, trusted), (theirs, strange)] = [key_pair(), key_pair()]
-        .map(|(private, public)| (SigningKey::from_pem(&private).unwrap(), TrustedKey::from_pem(&public).unwrap()));
+    let key_pairs = || {
+        std::iter::repeat_with(|| {
+            let (private, public) = key_pair();
+            (SigningKey::from_pem(&private).unwrap(), TrustedKey::from_pem(&public).unwrap())
+        })
+    };
+    let [(ours, trusted), (theirs, strange)] = [key_pairs().next().unwrap(), key_pairs().next().unwrap()];
     let folder = tempfile::tempdir().unwrap();
     let store = ComponentStore::new(folder.path());
     let signed =
@@ -173,6 +178,15 @@ async fn a_signature_counts_for_one_digest_and_one_key_and_then_needs_no_registr
     assert_eq!(sign(&reference, None, &ours).await.unwrap(), digest);
     assert!(signed(&trusted, digest).await.unwrap());
     assert!(signed(&strange, digest).await.unwrap(), "the earlier signature stays");
+    let (last, newest) = key_pairs().next().unwrap();
+    for (key, _) in key_pairs().take(20) {
+        sign(&reference, None, &key).await.unwrap();
+    }
+    sign(&reference, None, &last).await.unwrap();
+    let empty = tempfile::tempdir().unwrap();
+    let elsewhere = ComponentStore::new(empty.path());
+    let found = is_signed(&elsewhere, &reference, digest, std::slice::from_ref(&newest)).await.unwrap();
+    assert!(found, "however many others signed before");
 
     // The payload is signed for one digest: under the tag of another it does not count.
     let other = Digest::of(b"another manifest");
