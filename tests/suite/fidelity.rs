@@ -90,6 +90,18 @@ fn unknown_members_beside_the_arguments_reach_no_source_and_are_recorded() {
 }
 
 #[test]
+fn arguments_that_are_null_reach_the_source_as_they_are() {
+    let dir = TestDir::new(CONFIG);
+    for era in ERAS {
+        let mut agent = Agent::of(dir.command(&["serve", "--stdio"]), era, json!({}));
+        let called = agent.request("tools/call", json!({ "name": "far__mirror", "arguments": null }));
+        let echo = called["result"]["echo"].as_object().unwrap();
+        assert_eq!(echo.get("arguments"), Some(&json!(null)), "{era:?}: {called}");
+        agent.leave();
+    }
+}
+
+#[test]
 fn icons_titles_and_meta_pass_unchanged_in_both_eras() {
     let dir = TestDir::new(CONFIG);
     for era in ERAS {

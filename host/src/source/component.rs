@@ -158,7 +158,8 @@ impl Source for ComponentSource {
         let Some(tool) = params.get_str("name") else {
             return error(RpcError::INVALID_PARAMS, "`name` is missing or is not a string".into());
         };
-        let arguments = params.get("arguments").unwrap_or(Json::empty_object());
+        let given = params.get("arguments").filter(|arguments| *arguments != Json::null());
+        let arguments = given.unwrap_or(Json::empty_object());
         let called = async {
             match &self.tools {
                 Callee::Tools(tools) => tools.call(caller, &tool, &arguments).await,
