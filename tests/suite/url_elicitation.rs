@@ -105,6 +105,19 @@ fn a_modern_source_asks_agents_of_both_eras_to_open_a_page() {
 }
 
 #[test]
+fn a_result_with_a_crowd_of_questions_is_refused_and_none_of_them_is_recorded() {
+    let dir = TestDir::new(CONFIG);
+    for era in ERAS {
+        let mut agent = agent(&dir, era, &json!({ "form": {} }));
+        let answer = agent.request("tools/call", json!({ "name": "new__crowd", "arguments": {} }));
+        let said = answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        assert!(said.contains("asks 1000 questions in one result; at most 64"), "{said}");
+        agent.leave();
+    }
+    assert!(dir.records_of("call.intent").len() < 10);
+}
+
+#[test]
 fn an_answer_sent_with_the_first_request_is_used_only_once_its_question_has_passed() {
     let dir = TestDir::new(CONFIG);
     let accept = json!({ "action": "accept" });

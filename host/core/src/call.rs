@@ -5,6 +5,7 @@ mod id;
 mod params;
 mod view;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::item::{Item, ItemKind};
@@ -174,10 +175,10 @@ impl Call {
     /// Returns the call without these members of `params` and of `params.task`.
     #[must_use]
     pub fn without(&self, members: &UnknownMembers) -> Self {
-        let whole = self.params.as_json().clone();
-        let mut params = members.of_params.iter().fold(whole, |params, member| params.without(member));
+        let names = |members: &'_ [String]| members.iter().map(String::as_str).collect::<Vec<_>>();
+        let mut params = self.params.as_json().without_all(&names(&members.of_params));
         if let Some(task) = params.get("task").filter(|_| !members.of_task.is_empty()) {
-            let task = members.of_task.iter().fold(task, |task, member| task.without(member));
+            let task = task.without_all(&names(&members.of_task));
             params = params.with("task", &task).unwrap_or(params);
         }
         let of_task = members.of_task.iter().map(|member| format!("task.{member}"));
@@ -197,7 +198,8 @@ impl Call {
             return arguments.get("params");
         }
         let (old, new) = (self.arguments.members()?, arguments.members()?);
-        let gone = old.iter().filter(|(key, _)| !new.iter().any(|(other, _)| other == key));
+        let stay: HashSet<_> = new.iter().map(|(key, _)| key).collect();
+        let gone = old.iter().filter(|(key, _)| !stay.contains(key));
         let edits = gone.map(|(key, _)| (key.as_str(), None)).chain(new.iter().map(|(key, v)| (key.as_str(), Some(v))));
         let own = self.method.protocol_members();
         let edits: Vec<_> = edits.filter(|(key, _)| !own.contains(key)).collect();
@@ -326,5 +328,25 @@ mod tests {
         let call = call("completion/complete", ItemKind::Prompt, r#"{"argument":1,"context":{}, "_meta":{"k":1}}"#);
         let rewritten = call.params_with(&other).unwrap();
         assert_eq!(rewritten.as_str(), r#"{"argument":{"name":"n","value":"w"},"_meta":{"k":1}}"#);
+    }
+
+    /// Work that grew with the square of the number of members would take minutes.
+    #[test]
+    fn a_hundred_thousand_members_are_dropped_or_rewritten_in_one_pass() {
+        let names: Vec<_> = (0..100_000).map(|number| number.to_string()).collect();
+        let members = |value: u8| {
+            let members: Vec<_> = names.iter().map(|name| format!(r#""{name}":{value}"#)).collect();
+            Json::parse(format!("{{{}}}", members.join(","))).unwrap()
+        };
+        let method = Method::from("vendor/do");
+        let params = Params::parse(&method, members(1).with("name", &Json::of(&"x")).unwrap());
+        let call = Call { arguments: params.arguments().clone(), method, params, ..call("x", ItemKind::Source, "{}") };
+        let unknown = UnknownMembers { of_params: names.clone(), of_task: Vec::new() };
+        let without = call.without(&unknown);
+        assert_eq!((without.params.as_json().as_str(), without.dropped.len()), (r#"{"name":"x"}"#, 100_000));
+        let rewritten = call.params_with(&members(2)).unwrap();
+        assert_eq!(rewritten, members(2), "all members but the name have other values, and the name is gone");
+        let emptied = call.params_with(&Json::empty_object()).unwrap();
+        assert_eq!(emptied.as_str(), "{}");
     }
 }

@@ -79,6 +79,11 @@ const MAX_REQUESTS: u64 = 512;
 /// large team, and their calls that report progress. One caller alone gets half of them.
 const MAX_STREAMS: u64 = 1024;
 
+/// The largest number of legacy calls that may be open at once, of all callers together. Such a call goes on when its agent
+/// disconnects, and then counts neither as a request nor as a stream; one caller alone gets half of them. Their bodies of
+/// up to 64 KiB, which nothing else counts, have 128 MiB at most.
+const MAX_LEGACY_CALLS: u64 = 2048;
+
 /// The callback for every request that is turned away before it becomes a call, with the reason (`host`, `origin`,
 /// `token`, `profile`, `malformed`, `mismatch` of headers and body) and the peer. It is called on the connection's task,
 /// so it must not block.
@@ -110,6 +115,7 @@ pub(crate) struct FrontShared {
     on_rejected: OnRejected,
     requests: Arc<SharedLimit>,
     streams: Arc<SharedLimit>,
+    legacy_calls: Arc<SharedLimit>,
     bodies: BodyBudget,
     unread: Arc<SharedLimit>,
     /// The open calls of the modern era. Those of the legacy era belong to their session.
@@ -247,6 +253,7 @@ impl PreparedFront {
             on_rejected: self.on_rejected,
             requests: SharedLimit::new(MAX_REQUESTS),
             streams: SharedLimit::new(MAX_STREAMS),
+            legacy_calls: SharedLimit::new(MAX_LEGACY_CALLS),
             bodies: BodyBudget::new(self.max_body),
             unread: OutgoingRoom::limit(self.max_body),
             calls: OpenCalls::default(),

@@ -320,12 +320,19 @@ impl Inbox {
         };
         let Question { method, tool, source, .. } = &pending.summary;
         let body = json!({ "ask": pending.id, "method": method, "tool": tool, "source": source, "reasons": reasons });
-        if let Err(error) = pending.ledger.append(pending.event(EventKind::CallAsked, body)).await {
-            self.withdraw(&pending);
-            return Err(error.into());
-        }
-        self.events.announce(QuestionEvent::Asked(Arc::new(pending.summary())));
-        tokio::spawn(expiry::expire_in_time(&pending, &self.open, &self.events));
+        // Runs in a task of its own: a question that can be seen is recorded and announced, and expires, even if the call
+        // that opened it is given up.
+        let (open, events, opened) = (Arc::clone(&self.open), self.events.clone(), Arc::clone(&pending));
+        let recorded = tokio::spawn(async move {
+            if let Err(error) = opened.ledger.append(opened.event(EventKind::CallAsked, body)).await {
+                withdraw(&opened, &open);
+                return Err(error.into());
+            }
+            events.announce(QuestionEvent::Asked(Arc::new(opened.summary())));
+            tokio::spawn(expiry::expire_in_time(&opened, &open, &events));
+            Ok(())
+        });
+        recorded.await.unwrap_or_else(|error| Err(InboxError::Ledger(error.to_string())))?;
         Ok((pending, waiting))
     }
 
@@ -333,12 +340,6 @@ impl Inbox {
     pub(super) fn about(&self, id: &str, binding: &GrantBinding) -> Option<Arc<OpenQuestion>> {
         self.expire_overdue();
         self.lock().get(id).filter(|pending| pending.key == key(binding)).cloned()
-    }
-
-    /// Withdraws a question that could not be recorded, and denies the calls that joined it meanwhile.
-    pub(super) fn withdraw(&self, pending: &OpenQuestion) {
-        self.lock().remove(&pending.id);
-        pending.state.send_replace(QuestionState::Refused);
     }
 
     /// Denies a question that has expired.
@@ -364,6 +365,12 @@ impl Inbox {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<OpenQuestion>>> {
         lock(&self.open)
     }
+}
+
+/// Withdraws a question that could not be recorded, and denies the calls that joined it meanwhile.
+pub(super) fn withdraw(pending: &OpenQuestion, open: &QuestionMap) {
+    lock(open).remove(&pending.id);
+    pending.state.send_replace(QuestionState::Refused);
 }
 
 fn lock(open: &QuestionMap) -> MutexGuard<'_, HashMap<String, Arc<OpenQuestion>>> {

@@ -21,6 +21,13 @@ const MAX_VALUE_BYTES: usize = 64 * 1024;
 /// Random bytes in a placeholder: too many to guess one of another value.
 const NONCE_BYTES: usize = 8;
 
+/// The longest kind in a placeholder, in bytes.
+const MAX_KIND_BYTES: usize = 32;
+
+/// The longest placeholder, in bytes: brackets, kind, colon and nonce. What stands further from the opening brackets is not
+/// looked at, so that a text full of them takes no longer than any other.
+const MAX_PLACEHOLDER_BYTES: usize = OPEN.len() + MAX_KIND_BYTES + 1 + 2 * NONCE_BYTES + CLOSE.len();
+
 /// The placeholders of one legacy session, or of all modern sessions of one principal and profile.
 #[derive(Debug, Default)]
 pub struct SessionVault {
@@ -90,7 +97,7 @@ impl SessionVault {
     }
 
     fn protect(&self, source: &SourceName, kind: &str, value: &str, restore_to: &[String]) -> String {
-        let kind: String = kind.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(32).collect();
+        let kind: String = kind.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(MAX_KIND_BYTES).collect();
         let mut kept = self.kept.lock();
         let key = (kind, value.to_owned(), restore_to.to_vec());
         if let Some(placeholder) = kept.by_value.get(&key).cloned() {
@@ -129,7 +136,8 @@ impl Kept {
         while let Some(at) = rest.find(OPEN) {
             let (before, from) = rest.split_at(at);
             out.push_str(before);
-            let end = from.find(CLOSE).map(|end| end + CLOSE.len());
+            let near = from.as_bytes().get(..MAX_PLACEHOLDER_BYTES).unwrap_or(from.as_bytes());
+            let end = memchr::memmem::find(near, CLOSE.as_bytes()).map(|end| end + CLOSE.len());
             let value =
                 end.and_then(|end| self.by_placeholder.get(from.get(..end)?)).filter(|value| value.goes_to(call));
             let (put, taken) = match (value, end) {

@@ -37,6 +37,9 @@ const SECRET: [&str; 14] = [
 /// Names of form fields that ask for a secret only when they stand alone.
 const SECRET_ALONE: [&str; 5] = ["pin", "cvv", "cvc", "otp", "ssn"];
 
+/// The largest number of questions in one result. Each is a call of its own, with its records.
+pub(super) const MAX_QUESTIONS: usize = 64;
+
 impl ConfiguredSession {
     /// Puts a request of a source to the agent.
     pub(super) async fn ask(&self, upstream: &Upstream, request: Request, peer: &Arc<dyn AgentPeer>) -> Answer {
@@ -83,8 +86,13 @@ impl ConfiguredSession {
         peer: &Arc<dyn AgentPeer>,
     ) -> Result<(Vec<AgentQuestion>, Option<Json>), Answer> {
         let [requests, state] = result.get_all(["inputRequests", "requestState"]);
+        let requests = requests.and_then(|requests| requests.members()).unwrap_or_default();
+        if requests.len() > MAX_QUESTIONS {
+            let text = format!("the source asks {} questions in one result; at most {MAX_QUESTIONS} may be", requests.len());
+            return Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
+        }
         let mut questions = Vec::new();
-        for (key, request) in requests.and_then(|requests| requests.members()).unwrap_or_default() {
+        for (key, request) in requests {
             let method = request.get_str("method").unwrap_or_default();
             questions.push(self.question(upstream, key, &Method::from(method), request.get("params"), peer).await?);
         }

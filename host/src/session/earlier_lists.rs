@@ -71,10 +71,10 @@ impl ConfiguredSession {
     /// Takes over from the configuration before: subscribes again for a legacy agent, and tells the agent which of the
     /// lists that it was shown are different now.
     pub(super) fn continue_from_earlier(self: &Arc<Self>) {
-        for (key, source, uri) in self.upstream_subscriptions.restart() {
-            if let Some(upstream) = self.upstream(source.as_str()) {
-                self.follow(key, &upstream, uri);
-            }
+        let followed = self.upstream_subscriptions.restart();
+        if !followed.is_empty() {
+            let me = Arc::clone(self);
+            tokio::spawn(async move { me.follow_again(followed).await });
         }
         let (me, carried) = (Arc::clone(self), self.carried.lock().clone());
         let Some(carried) = carried else { return };

@@ -11,10 +11,11 @@ use tokio::sync::{mpsc, watch};
 use super::Session;
 use super::change_receiver::ChangeReceiver;
 use super::configured::ConfiguredSession;
-use super::listing::VisibleItem;
+use super::listing::{SessionCatalog, VisibleItem};
 use super::patience::Patience;
 use super::request::SessionRequest;
-use super::subscription_filter::SubscriptionFilter;
+use super::subscription_filter::{SubscriptionFilter, announces_updates};
+use super::upstream_subscriptions::Followed;
 use crate::agent::{AgentPeer, NoAgent};
 use crate::config::ToolListUpdates;
 use crate::context::{DiscoveredSource, Upstream};
@@ -125,16 +126,20 @@ impl Session {
         loop {
             let configured = configurations.borrow_and_update().clone();
             let tools = configured.listing(ItemKind::Tool).await?;
-            let mut wants = asked.served_by(tools.sources().map(|(_, met)| met));
+            let mut wants = asked.lists_of(tools.sources().map(|(_, met)| met));
             // A source that could not be discovered may be there later; only the broker can announce that change.
             wants.tools |= asked.tools && tools.is_partial();
+            let watched = configured.watched(&asked.updates, &tools).await;
+            wants.updates = watched.iter().map(|resource| resource.item.exposed.to_string()).collect();
             let (out, mut changes) = listeners.open(wants.clone());
             let (unacknowledged, mut all_acknowledged) = mpsc::channel(1);
             let feeds = tools.sources().filter_map(|(upstream, met)| {
-                let wants = wants.at(upstream, met);
+                let lists = wants.lists_of(std::iter::once(met));
+                let own = watched.iter().filter(|resource| resource.is_of(upstream)).cloned().collect::<Vec<_>>();
                 let (out, part) = (Some(out.clone()), Some(unacknowledged.clone()));
                 let receiver = Arc::new(ChangeReceiver::new(&configured, upstream, out, part));
-                (wants != SubscriptionFilter::default()).then(|| configured.feed(upstream, met.era, wants, receiver))
+                let is_asked = lists != SubscriptionFilter::default() || !own.is_empty();
+                is_asked.then(|| configured.feed(upstream, met.era, lists, own, receiver))
             });
             let mut feeds: FuturesUnordered<_> = feeds.collect();
             drop(unacknowledged);
@@ -187,10 +192,9 @@ impl SessionRequest<'_> {
         if !modern {
             return self.execute_at(&target).await;
         }
-        let key = target.item.exposed.to_string();
         match self.method {
-            Method::ResourcesSubscribe => session.follow(key, &target.upstream, Some(target.item.name.to_string())),
-            _ => session.upstream_subscriptions.remove(&key),
+            Method::ResourcesSubscribe => session.follow_resource(&target),
+            _ => session.upstream_subscriptions.remove(&Followed::Resource(target.item.exposed.to_string())),
         }
         Ok(Answer::Result(Json::empty_object()))
     }
@@ -201,33 +205,87 @@ impl ConfiguredSession {
     pub(super) async fn follow_lists(&self) {
         let Ok(tools) = self.listing(ItemKind::Tool).await else { return };
         let lists = SubscriptionFilter { tools: true, prompts: true, resources: true, ..SubscriptionFilter::default() };
-        let can = |met: &DiscoveredSource| lists.served_by(std::iter::once(met)) != SubscriptionFilter::default();
+        let can = |met: &DiscoveredSource| lists.lists_of(std::iter::once(met)) != SubscriptionFilter::default();
         for (upstream, _) in tools.sources().filter(|(_, met)| met.era == Era::Modern && can(met)) {
-            self.follow(format!("lists of {}", upstream.config.name), upstream, None);
+            self.follow_lists_of(upstream);
+        }
+    }
+
+    fn follow_lists_of(&self, upstream: &Arc<Upstream>) {
+        let tools = upstream.config.discovery == ToolListUpdates::Live;
+        let lists = SubscriptionFilter { tools, prompts: true, resources: true, updates: Vec::new() };
+        self.follow(Followed::Lists(upstream.config.name.clone()), upstream, lists, Vec::new());
+    }
+
+    fn follow_resource(&self, resource: &VisibleItem) {
+        let followed = Followed::Resource(resource.item.exposed.to_string());
+        self.follow(followed, &resource.upstream, SubscriptionFilter::default(), vec![resource.clone()]);
+    }
+
+    /// Subscribes to what the agent was subscribed to under another configuration, as far as it may see it under this one.
+    pub(super) async fn follow_again(&self, followed: Vec<Followed>) {
+        for followed in followed {
+            match followed {
+                Followed::Lists(source) => {
+                    self.upstream(source.as_str()).iter().for_each(|upstream| self.follow_lists_of(upstream));
+                }
+                Followed::Resource(uri) => {
+                    let resource = self.resource(Some(&Json::of(&uri)), "uri").await;
+                    resource.iter().for_each(|resource| self.follow_resource(resource));
+                }
+            }
         }
     }
 
     /// Subscribes to a modern source on behalf of a legacy agent.
-    pub(super) fn follow(&self, key: String, upstream: &Arc<Upstream>, uri: Option<String>) {
+    fn follow(
+        &self,
+        followed: Followed,
+        upstream: &Arc<Upstream>,
+        lists: SubscriptionFilter,
+        watched: Vec<VisibleItem>,
+    ) {
         let Some(session) = self.me.upgrade() else { return };
-        let lists = uri.is_none();
-        let tools = lists && upstream.config.discovery == ToolListUpdates::Live;
-        let updates = uri.clone().into_iter().collect();
-        let wants = SubscriptionFilter { tools, prompts: lists, resources: lists, updates };
-        let (source, upstream) = (upstream.config.name.clone(), Arc::clone(upstream));
+        let upstream = Arc::clone(upstream);
         let following = tokio::spawn(async move {
             let receiver = Arc::new(ChangeReceiver::new(&session, &upstream, None, None));
-            session.feed(&upstream, Era::Modern, wants, receiver).await;
+            session.feed(&upstream, Era::Modern, lists, watched, receiver).await;
         });
-        self.upstream_subscriptions.add(key, &source, uri, following.abort_handle());
+        self.upstream_subscriptions.add(followed, following.abort_handle());
     }
 
-    /// Subscribes to one source for as long as the future lives. Notifications of a legacy source arrive by
-    /// [`SourceClient::notify`](crate::source::SourceClient::notify).
-    async fn feed(&self, upstream: &Arc<Upstream>, era: Era, wants: SubscriptionFilter, receiver: Arc<ChangeReceiver>) {
-        let target = VisibleItem::whole_source(upstream);
+    /// Returns the resources of these exposed URIs that the session may see and whose sources announce changes of them. Each
+    /// other one is recorded as a request that was refused.
+    async fn watched(&self, uris: &[String], tools: &SessionCatalog) -> Vec<VisibleItem> {
+        let mut watched = Vec::new();
+        for uri in uris {
+            let Ok(resource) = self.resource(Some(&Json::of(uri)), "params.notifications.resourceSubscriptions").await
+            else {
+                continue;
+            };
+            let mut sources = tools.sources().filter(|(upstream, _)| resource.is_of(upstream));
+            if sources.any(|(_, met)| announces_updates(met)) {
+                watched.push(resource);
+            }
+        }
+        watched
+    }
+
+    /// Subscribes to lists and resources of one source for as long as the future lives. Notifications of a legacy source
+    /// arrive by [`SourceClient::notify`](crate::source::SourceClient::notify).
+    async fn feed(
+        &self,
+        upstream: &Arc<Upstream>,
+        era: Era,
+        lists: SubscriptionFilter,
+        watched: Vec<VisibleItem>,
+        receiver: Arc<ChangeReceiver>,
+    ) {
         let peer: Arc<dyn AgentPeer> = Arc::clone(&receiver) as _;
         if era == Era::Modern {
+            let target = VisibleItem::whole_source(upstream);
+            let updates = watched.iter().map(|resource| resource.item.name.to_string()).collect();
+            let wants = SubscriptionFilter { updates, ..lists };
             let params =
                 Json::empty_object().with("notifications", &wants.to_json()).unwrap_or_else(Json::empty_object);
             let request = SessionRequest::new(self, Method::SubscriptionsListen, params, peer);
@@ -240,11 +298,10 @@ impl ConfiguredSession {
             }
             return;
         }
-        let _subscribed = Subscribed { session: self.me.clone(), target: target.clone(), uris: wants.updates.clone() };
-        for uri in &wants.updates {
-            let params = Json::of(&json!({ "uri": uri }));
-            let request = SessionRequest::new(self, Method::ResourcesSubscribe, params, Arc::clone(&peer));
-            let subscribed = request.execute_at(&target).await;
+        let _subscribed = Subscribed { session: self.me.clone(), resources: watched.clone() };
+        for resource in &watched {
+            let request = SessionRequest::new(self, Method::ResourcesSubscribe, named(resource), Arc::clone(&peer));
+            let subscribed = request.execute_at(resource).await;
             tracing::debug!(source = %upstream.config.name, ok = subscribed.is_ok(), "subscribed");
         }
         receiver.acknowledge();
@@ -255,8 +312,7 @@ impl ConfiguredSession {
 /// The subscriptions of one stream at a legacy source. Dropping them ends them.
 struct Subscribed {
     session: Weak<ConfiguredSession>,
-    target: VisibleItem,
-    uris: Vec<String>,
+    resources: Vec<VisibleItem>,
 }
 
 impl Drop for Subscribed {
@@ -267,16 +323,21 @@ impl Drop for Subscribed {
         if session.session().is_none_or(|whole| !Arc::ptr_eq(&whole.current(), &session)) {
             return;
         }
-        let (target, uris) = (self.target.clone(), std::mem::take(&mut self.uris));
+        let resources = std::mem::take(&mut self.resources);
         tokio::spawn(async move {
-            for uri in uris {
-                let params = Json::of(&json!({ "uri": uri }));
-                let request = SessionRequest::new(&session, Method::ResourcesUnsubscribe, params, Arc::new(NoAgent));
-                let ended = request.execute_at(&target).await;
+            for resource in resources {
+                let (method, peer) = (Method::ResourcesUnsubscribe, Arc::new(NoAgent));
+                let request = SessionRequest::new(&session, method, named(&resource), peer);
+                let ended = request.execute_at(&resource).await;
                 tracing::debug!(ok = ended.is_ok(), "unsubscribed");
             }
         });
     }
+}
+
+/// Returns the parameters that name a resource as the agent does.
+fn named(resource: &VisibleItem) -> Json {
+    Json::of(&json!({ "uri": resource.item.exposed.to_string() }))
 }
 
 /// Reports whether a stream ended because the connection was lost, and not in good order.

@@ -86,6 +86,11 @@ impl VisibleItem {
         Self::new(Arc::new(upstream.whole_item()), Risk::Harmless, Acceptance::Unknown, upstream.clone())
     }
 
+    /// Reports whether this is an item of that source.
+    pub(super) fn is_of(&self, upstream: &Upstream) -> bool {
+        self.upstream.config.name == upstream.config.name
+    }
+
     /// Returns the definition as the agent sees it: under the exposed name, and with the repaired schema if there is one.
     /// Everything else is the source's, byte for byte.
     pub(super) fn definition(&self) -> Json {

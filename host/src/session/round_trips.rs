@@ -2,6 +2,7 @@
 //! Round-Trip Requests"). A modern agent is asked by the result of its request and comes back; a legacy one is asked by
 //! requests.
 
+use super::ask::MAX_QUESTIONS;
 use super::configured::ConfiguredSession;
 use super::execution::Execution;
 use super::in_flight::InFlightCall;
@@ -79,8 +80,11 @@ impl Execution<'_> {
         let SessionRequest { session, method, peer, .. } = &self.request;
         let agent = &session.agent;
         let modern = agent.era == Era::Modern && agent.opens_pages() && method.may_be_retried();
+        let pages = if modern { url_elicitations_needed(&error) } else { Vec::new() };
+        // An agent that asks nobody about so many pages gets the error as it is.
+        let few = Some(pages).filter(|pages| pages.len() <= MAX_QUESTIONS).unwrap_or_default();
         let mut questions = Vec::new();
-        for (number, page) in url_elicitations_needed(&error).into_iter().enumerate().filter(|_| modern) {
+        for (number, page) in few.into_iter().enumerate() {
             let (upstream, key) = (&self.target.upstream, format!("page-{number}"));
             match session.question(upstream, key, &Method::ElicitationCreate, Some(page), peer).await {
                 Ok(question) => questions.push(question),

@@ -1,18 +1,23 @@
 //! The changes that an agent subscribes to, and those that a source can announce.
 
+use std::collections::HashSet;
+
 use serde_json::json;
 
-use crate::catalog::exposed_uri;
-use crate::context::{DiscoveredSource, Upstream};
+use crate::context::DiscoveredSource;
 use crate::protocol::{Json, Method, Notification, RpcError};
 
-/// The changes that an agent subscribes to.
+/// The largest number of resources that one stream can watch. Further ones are left out of what the agent is told that it
+/// watches. Each is a call at its source.
+const MAX_UPDATES: usize = 1024;
+
+/// The changes that an agent subscribes to, or the broker at a source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SubscriptionFilter {
     pub(super) tools: bool,
     pub(super) prompts: bool,
     pub(super) resources: bool,
-    /// Exposed URIs.
+    /// The URIs of the resources to watch: exposed ones for an agent, its own ones for a source.
     pub(super) updates: Vec<String>,
 }
 
@@ -22,7 +27,11 @@ impl SubscriptionFilter {
         let filter = filter
             .ok_or_else(|| RpcError::new(RpcError::INVALID_PARAMS, "`params.notifications` must be an object"))?;
         let on = |key| filter.get(key).is_some_and(|flag| flag.as_str() == "true");
-        let updates = filter.get("resourceSubscriptions").and_then(|uris| uris.read().ok()).unwrap_or_default();
+        let mut updates: Vec<String> =
+            filter.get("resourceSubscriptions").and_then(|uris| uris.read().ok()).unwrap_or_default();
+        let mut seen = HashSet::new();
+        updates.retain(|uri| seen.insert(uri.clone()));
+        updates.truncate(MAX_UPDATES);
         Ok(Self {
             tools: on("toolsListChanged"),
             prompts: on("promptsListChanged"),
@@ -31,29 +40,15 @@ impl SubscriptionFilter {
         })
     }
 
-    /// Returns the part of the filter that these sources can serve.
-    pub(super) fn served_by<'a>(&self, sources: impl Iterator<Item = &'a DiscoveredSource>) -> Self {
+    /// Returns the changes of lists, of those in the filter, that these sources can announce.
+    pub(super) fn lists_of<'a>(&self, sources: impl Iterator<Item = &'a DiscoveredSource>) -> Self {
         let mut can = Self::default();
         for met in sources {
-            let flag = |of: &str, key: &str| {
-                let flag = met.capabilities.get(of).and_then(|capability| capability.get(key));
-                flag.is_some_and(|flag| flag.as_str() == "true")
-            };
-            can.tools |= self.tools && flag("tools", "listChanged");
-            can.prompts |= self.prompts && flag("prompts", "listChanged");
-            can.resources |= self.resources && flag("resources", "listChanged");
-            if flag("resources", "subscribe") {
-                can.updates.clone_from(&self.updates);
-            }
+            can.tools |= self.tools && declares(met, "tools", "listChanged");
+            can.prompts |= self.prompts && declares(met, "prompts", "listChanged");
+            can.resources |= self.resources && declares(met, "resources", "listChanged");
         }
         can
-    }
-
-    /// Returns the part of the filter that one source can serve, under its own names.
-    pub(super) fn at(&self, upstream: &Upstream, met: &DiscoveredSource) -> Self {
-        let prefix = exposed_uri(&upstream.config.name, &upstream.config.names, "");
-        let own = self.updates.iter().filter_map(|uri| uri.strip_prefix(&prefix));
-        Self { updates: own.map(ToOwned::to_owned).collect(), ..self.clone() }.served_by(std::iter::once(met))
     }
 
     pub(super) fn takes(&self, notification: &Notification) -> bool {
@@ -85,6 +80,16 @@ impl SubscriptionFilter {
         }
         Json::of(&filter)
     }
+}
+
+/// Reports whether a source says that it announces changes of its resources.
+pub(super) fn announces_updates(met: &DiscoveredSource) -> bool {
+    declares(met, "resources", "subscribe")
+}
+
+fn declares(met: &DiscoveredSource, of: &str, key: &str) -> bool {
+    let flag = met.capabilities.get(of).and_then(|capability| capability.get(key));
+    flag.is_some_and(|flag| flag.as_str() == "true")
 }
 
 #[cfg(test)]

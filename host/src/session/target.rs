@@ -156,7 +156,7 @@ impl ConfiguredSession {
 
     /// Returns the resource of a URI, even if its source did not list it: servers need not list what a template
     /// describes.
-    async fn resource(&self, uri: Option<&Json>, shown: &str) -> Result<VisibleItem, RpcError> {
+    pub(super) async fn resource(&self, uri: Option<&Json>, shown: &str) -> Result<VisibleItem, RpcError> {
         let Some(uri) = uri.and_then(|uri| uri.read::<String>().ok()) else {
             return Err(self.record_rejection(
                 "invalid-params",

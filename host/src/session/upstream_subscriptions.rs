@@ -11,33 +11,34 @@ use crate::sync::{Mutex, MutexGuard};
 /// one for the lists of each source. Each has a stream of its own.
 const MAX_FOLLOWS: usize = 64;
 
-/// The subscriptions of the broker at modern sources on behalf of a legacy agent.
+/// The subscriptions of the broker at modern sources on behalf of a legacy agent, each with the task that it is.
 #[derive(Default)]
-pub(super) struct UpstreamSubscriptions(Mutex<HashMap<String, Followed>>);
+pub(super) struct UpstreamSubscriptions(Mutex<HashMap<Followed, AbortHandle>>);
 
-/// One subscription.
-struct Followed {
-    task: AbortHandle,
-    source: SourceName,
-    /// The resource, at the source. `None` for the source's lists.
-    uri: Option<String>,
+/// What one subscription is to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Followed {
+    /// The lists of a source.
+    Lists(SourceName),
+    /// A resource, by its exposed URI.
+    Resource(String),
 }
 
 impl UpstreamSubscriptions {
-    pub(super) fn add(&self, key: String, source: &SourceName, uri: Option<String>, task: AbortHandle) {
+    pub(super) fn add(&self, followed: Followed, task: AbortHandle) {
         let mut upstream_subscriptions = self.lock();
-        if upstream_subscriptions.len() >= MAX_FOLLOWS && !upstream_subscriptions.contains_key(&key) {
+        if upstream_subscriptions.len() >= MAX_FOLLOWS && !upstream_subscriptions.contains_key(&followed) {
             tracing::debug!("{MAX_FOLLOWS} subscriptions are open already; another is not opened");
             return task.abort();
         }
-        if let Some(before) = upstream_subscriptions.insert(key, Followed { task, source: source.clone(), uri }) {
-            before.task.abort();
+        if let Some(before) = upstream_subscriptions.insert(followed, task) {
+            before.abort();
         }
     }
 
-    pub(super) fn remove(&self, key: &str) {
-        if let Some(following) = self.lock().remove(key) {
-            following.task.abort();
+    pub(super) fn remove(&self, followed: &Followed) {
+        if let Some(task) = self.lock().remove(followed) {
+            task.abort();
         }
     }
 
@@ -46,17 +47,17 @@ impl UpstreamSubscriptions {
         self.restart();
     }
 
-    /// Ends all subscriptions, and returns each as it must be made again: with its key, its source and its resource.
-    pub(super) fn restart(&self) -> Vec<(String, SourceName, Option<String>)> {
+    /// Ends all subscriptions, and returns what they were to, so that they can be made again.
+    pub(super) fn restart(&self) -> Vec<Followed> {
         let all: Vec<_> = self.lock().drain().collect();
-        let end = |(key, Followed { task, source, uri })| {
+        let end = |(followed, task): (Followed, AbortHandle)| {
             task.abort();
-            (key, source, uri)
+            followed
         };
         all.into_iter().map(end).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Followed>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Followed, AbortHandle>> {
         self.0.lock()
     }
 }

@@ -153,7 +153,7 @@ impl Server {
                 .map(String::from)
                 .to_vec(),
         };
-        let more: &[&str] = if self.mode == "modern" { &["page", "later"] } else { &[] };
+        let more: &[&str] = if self.mode == "modern" { &["page", "later", "crowd"] } else { &[] };
         let more = more.iter().map(|name| (*name).to_owned());
         // The definitions change with the second list of a process, or for every process once the file exists.
         let pulled = std::env::args().nth(2).is_some_and(|file| std::fs::exists(file).unwrap_or(false));
@@ -207,6 +207,11 @@ impl Server {
                     return Some(Ok(json!({ "resultType": "input_required", "inputRequests": asked })));
                 }
             },
+            "crowd" => {
+                let question = json!({ "method": "vendor/question" });
+                let asked: Map<_, _> = (0..1000).map(|number| (number.to_string(), question.clone())).collect();
+                return Some(Ok(json!({ "resultType": "input_required", "inputRequests": asked })));
+            }
             "later" => {
                 let task = json!({ "resultType": "task", "taskId": "task of the modern one", "status": "working" });
                 return Some(Ok(task));

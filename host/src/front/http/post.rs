@@ -16,6 +16,7 @@ use crate::front::protocol::client::{self, ClientInfo};
 use crate::front::protocol::legacy::LegacyConversation;
 use crate::front::protocol::session_handle::SessionHandle;
 use crate::front::protocol::{NextStep, method_not_found, modern};
+use crate::front::shared_limit::LimitShare;
 use crate::protocol::{Era, Message, Method, Notification, Request, Response as JsonRpcResponse, RpcError, header};
 
 pub(crate) async fn post(
@@ -144,13 +145,27 @@ async fn legacy_message(
     };
     let session = shared.sessions.legacy(caller, headers).map_err(|refusal| named(refusal, &message))?;
     headers::check_legacy_version(headers).map_err(|refusal| named(refusal, &message))?;
+    let place = match &message {
+        Message::Request(_) => Some(place(shared, caller).map_err(|refusal| named(refusal, &message))?),
+        _ => None,
+    };
     let (out, messages) = MessageSender::queue(shared.room(caller));
     let resumable = session.resumable();
     match session.agent.accept(message, &out) {
-        NextStep::Work(work) => Ok(reply::work(work, out, messages, Some(&resumable), session).await),
+        NextStep::Work(work) => Ok(reply::work(work, out, messages, Some(&resumable), (session, place)).await),
         NextStep::Answer(answer) => Ok(reply::json(StatusCode::OK, answer)),
         NextStep::Silence => Ok(reply::accepted()),
     }
+}
+
+/// Takes the place of a call, which it keeps until it ends, even if its agent disconnects.
+fn place(shared: &FrontShared, caller: &AdmittedCaller) -> Result<LimitShare, HttpRefusal> {
+    let place = shared.legacy_calls.try_take(&caller.principal, 1);
+    place.ok_or_else(|| {
+        let message = "this caller has its share of calls open already, with those whose client has disconnected; wait for \
+                       one to end, or cancel it with `notifications/cancelled`";
+        HttpRefusal::busy(message.to_owned())
+    })
 }
 
 async fn initialize(shared: &FrontShared, caller: &AdmittedCaller, request: Request) -> Result<Response, HttpRefusal> {

@@ -27,6 +27,7 @@ const HEAD_DEADLINE: Duration = Duration::from_secs(6);
 /// A front that serves on the loopback.
 struct Server {
     address: SocketAddr,
+    shared: Arc<FrontShared>,
     fake: FakeBroker,
     events: Events,
     rejected: Arc<Mutex<Vec<&'static str>>>,
@@ -63,13 +64,14 @@ impl Server {
         let tokens = if serve.metrics_token.is_some() { tokens.with_metrics(METRICS.into()) } else { tokens };
         let settings = FrontSettings { profile: profile(), tokens: Some(tokens), on_rejected, max_body: MAX_BODY };
         let front = HttpFront::bind_with(Arc::new(fake.clone()), &serve, settings).await.unwrap();
-        let address = front.address();
+        let (address, shared) = (front.address(), Arc::clone(&front.shared));
         let (stop, stopped) = oneshot::channel();
         let served = tokio::spawn(front.serve(async {
             let _ = stopped.await;
         }));
         Self {
             address,
+            shared,
             fake,
             events,
             rejected,

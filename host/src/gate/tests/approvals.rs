@@ -182,11 +182,25 @@ async fn an_answer_that_comes_as_soon_as_the_question_can_be_seen_is_for_the_cal
 }
 
 #[tokio::test]
+async fn a_question_is_announced_even_if_its_call_is_given_up_while_it_is_recorded() {
+    let bench = Bench::new().await;
+    let mut events = bench.inbox.subscribe();
+    let admitting = bench.admit(CALL, Approve::Always, Elicitation::None);
+    while bench.inbox.list().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    admitting.abort();
+    assert!(admitting.await.is_err(), "the question is not in the ledger yet");
+    let asked = tokio::time::timeout(Duration::from_secs(10), events.recv()).await;
+    assert!(matches!(asked, Ok(Ok(QuestionEvent::Asked(_)))), "{asked:?}");
+}
+
+#[tokio::test]
 async fn a_question_that_cannot_be_recorded_denies_the_calls_that_joined_it() {
     let bench = Bench::new().await;
     let joined = bench.ask(CALL).await;
     let question = bench.inbox.find(&bench.inbox.list()[0].id).unwrap();
-    bench.inbox.withdraw(&question);
+    inbox::withdraw(&question, &bench.inbox.open);
     assert_eq!(code(joined.await.unwrap()), "approval-refused");
     assert!(bench.inbox.list().is_empty());
 }

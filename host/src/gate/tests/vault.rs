@@ -37,6 +37,16 @@ fn small_arguments_cannot_be_made_to_burst() {
     assert_eq!(sent(&value, "files", &[], &arguments), arguments);
 }
 
+/// A search for the end of each bracket through all of the text would take minutes.
+#[test]
+fn a_text_full_of_brackets_is_read_once() {
+    let brackets = "[".repeat(2_000_000);
+    for end in ["", "]]", "[[p]]"] {
+        let restored = sent("v", "files", &[], &format!(r#"{{"a":"{brackets}{end}"}}"#));
+        assert_eq!(restored, format!(r#"{{"a":"{brackets}{}"}}"#, end.replace("[[p]]", "v")));
+    }
+}
+
 /// Returns what each of two sources gets of the same arguments. In them `[[files]]` and `[[mail]]` stand for the placeholders of
 /// values of these sources, and are that in what is returned.
 fn sent_to_both(arguments: &str) -> [String; 2] {

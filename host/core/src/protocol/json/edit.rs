@@ -1,5 +1,6 @@
 //! Copies of a value with changes: the rest keeps its bytes, and what is known about it.
 
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use faststr::FastStr;
@@ -7,6 +8,9 @@ use faststr::FastStr;
 use super::super::buffer::MessageBuffer;
 use super::inspect::TextFacts;
 use super::{Json, last};
+
+/// The largest number of keys that are looked up one after the other. An agent may send a hundred thousand.
+const FEW: usize = 8;
 
 /// The bytes that a copy may have more than the original before its buffer grows.
 const ROOM: usize = 256;
@@ -34,13 +38,20 @@ impl Json {
     #[doc(hidden)]
     #[must_use]
     pub fn edited(&self, edits: &[(&str, Option<&Self>)]) -> Option<Self> {
+        let removed: Vec<_> = edits.iter().filter(|(_, value)| value.is_none()).map(|(key, _)| *key).collect();
+        if !removed.is_empty() {
+            let others: Vec<_> = edits.iter().filter(|(_, value)| value.is_some()).copied().collect();
+            return self.without_all(&removed).edited(&others);
+        }
         let members = self.member_texts()?;
+        let table: Option<HashMap<&str, &str>> =
+            (edits.len() > FEW).then(|| members.iter().map(|(name, part)| (&**name, *part)).collect());
         let (mut replaced, mut added) = (Vec::new(), String::new());
         let mut empty = members.is_empty();
         for (key, value) in edits {
-            match (last(&members, key), value) {
-                (Some(_), None) => return self.without(key).edited(edits),
-                (None, None) => {}
+            let there = table.as_ref().map_or_else(|| last(&members, key), |table| table.get(key).copied());
+            match (there, value) {
+                (_, None) => {}
                 (Some(part), Some(value)) => replaced.push((self.range_of(part), value.as_str())),
                 (None, Some(value)) => {
                     added.push_str(if std::mem::take(&mut empty) { "" } else { "," });
@@ -75,7 +86,8 @@ impl Json {
     #[must_use]
     pub fn without_all(&self, keys: &[&str]) -> Self {
         let Some(members) = self.member_texts() else { return self.clone() };
-        let goes = |name: &str| keys.contains(&name);
+        let table: Option<HashSet<&str>> = (keys.len() > FEW).then(|| keys.iter().copied().collect());
+        let goes = |name: &str| table.as_ref().map_or_else(|| keys.contains(&name), |table| table.contains(name));
         if !members.iter().any(|(name, _)| goes(name)) {
             return self.clone();
         }

@@ -206,6 +206,33 @@ async fn disconnecting_does_not_cancel_a_legacy_call_and_a_cancellation_does() {
 }
 
 #[tokio::test]
+async fn a_call_whose_agent_has_disconnected_counts_until_it_ends() {
+    let server = Server::new().await;
+    let session = server.initialize(json!({})).await;
+    let post = |id: u64, name: &str| {
+        let body = call(id, "tools/call", json!({ "name": name }));
+        server.post(body).header("mcp-session-id", &session).send()
+    };
+    // The caller has begun all calls but one that it may have open.
+    let token = Principal::established("token");
+    let calls = &server.shared.legacy_calls;
+    let _others: Vec<_> = (1..MAX_LEGACY_CALLS / 2).map(|_| calls.try_take(&token, 1).unwrap()).collect();
+    let left = tokio::spawn(post(1, "slow"));
+    server.events.expect("slow").await;
+    left.abort();
+    let _ = left.await;
+    let refused = post(2, "echo").await.unwrap();
+    assert_eq!(refused.status(), 503);
+    assert_eq!(refused.json::<Value>().await.unwrap()["id"], 2);
+    assert!(calls.try_take(&Principal::established("another"), 1).is_some(), "others have room");
+    server.fake.release.notify_one();
+    server.events.expect("released").await;
+    while post(3, "echo").await.unwrap().status() != 200 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
 async fn one_stream_may_be_held_open_and_ends_with_the_front() {
     let server = Server::new().await;
     let session = server.initialize(json!({})).await;
