@@ -192,11 +192,11 @@ mod tests {
     #[test]
     fn what_methods_granted_stays_beside_what_a_key_grants() {
         let cell = json!({ "read": ["/usr/share"], "memory": "1GiB" });
-        let table = SourceTable::command(["disk"]).read("/srv").key("cell", cell).write("/tmp/out").key("timeout", "5s");
+        let table =
+            SourceTable::command(["disk"]).read("/srv").key("cell", cell).write("/tmp/out").key("timeout", "5s");
         let table = table.key("timeout", "6s").env("A", "1").key("env", json!({ "A": "2", "B": "3" }));
         let cell = json!({ "read": ["/srv", "/usr/share"], "write": ["/tmp/out"], "memory": "1GiB" });
-        let expected =
-            json!({ "command": ["disk"], "cell": cell, "timeout": "6s", "env": { "A": "2", "B": "3" } });
+        let expected = json!({ "command": ["disk"], "cell": cell, "timeout": "6s", "env": { "A": "2", "B": "3" } });
         assert_eq!(Value::from(table), expected);
     }
 }

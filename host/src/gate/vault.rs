@@ -97,7 +97,8 @@ impl SessionVault {
     }
 
     fn protect(&self, source: &SourceName, kind: &str, value: &str, restore_to: &[String]) -> String {
-        let kind: String = kind.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(MAX_KIND_BYTES).collect();
+        let kind: String =
+            kind.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(MAX_KIND_BYTES).collect();
         let mut kept = self.kept.lock();
         let key = (kind, value.to_owned(), restore_to.to_vec());
         if let Some(placeholder) = kept.by_value.get(&key).cloned() {

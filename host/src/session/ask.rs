@@ -88,7 +88,8 @@ impl ConfiguredSession {
         let [requests, state] = result.get_all(["inputRequests", "requestState"]);
         let requests = requests.and_then(|requests| requests.members()).unwrap_or_default();
         if requests.len() > MAX_QUESTIONS {
-            let text = format!("the source asks {} questions in one result; at most {MAX_QUESTIONS} may be", requests.len());
+            let text =
+                format!("the source asks {} questions in one result; at most {MAX_QUESTIONS} may be", requests.len());
             return Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
         }
         let mut questions = Vec::new();

@@ -138,10 +138,13 @@ impl<'a> SessionRequest<'a> {
         Self { params: Params::parse(&self.method, params), ..self.clone() }
     }
 
-    /// Returns the digest that a retry must have in common with the first request.
+    /// Returns the digest that a retry must have in common with the first request. What passed the gate passed it for one
+    /// source and one definition.
     pub(super) fn about(&self, target: &VisibleItem) -> Digest {
         let (method, arguments, item) = (&self.method, self.params.arguments(), &target.item);
         let arguments = Digest::of_json(arguments).unwrap_or_else(|_| Digest::of(arguments.as_bytes()));
-        Digest::of(format!("{method}\0{}\0{}\0{arguments}", item.source, item.exposed).as_bytes())
+        let (identity, definition) = (target.upstream.identity, item.digest);
+        let text = format!("{method}\0{identity}\0{}\0{definition}\0{arguments}", item.exposed);
+        Digest::of(text.as_bytes())
     }
 }

@@ -26,6 +26,7 @@ mod control_queue;
 mod handshake;
 mod meta;
 mod pending;
+mod request_turns;
 mod route;
 mod subscribers;
 
@@ -35,6 +36,7 @@ use handshake::HandshakeResult;
 pub(crate) use handshake::{EraChoice, HandshakeDeadlines};
 use meta::RequestFacts;
 use pending::{McpConnectionState, NoResponse, ReplyRoute};
+use request_turns::RequestTurns;
 pub(crate) use subscribers::Subscribers;
 pub(crate) use url_elicitations::needed as url_elicitations_needed;
 
@@ -101,7 +103,7 @@ impl McpConnection {
             control_queue,
             pending: Mutex::default(),
             request_room: Arc::new(Semaphore::new(route::SOURCE_REQUESTS_KIB)),
-            request_turns: Semaphore::new(route::MAX_ASKED_AT_ONCE),
+            request_turns: RequestTurns::new(),
             strays: AtomicU64::new(0),
             timed_out: AtomicU32::new(0),
             state_changed: watch::Sender::new(()),

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::McpConnectionConfig;
 use super::control_queue::OutboundNotification;
+use super::request_turns::RequestTurns;
 use super::url_elicitations::UrlElicitations;
 
 use crate::call::{Cause, SessionId};
@@ -38,7 +39,7 @@ pub(super) struct McpConnectionState {
     /// The room for requests of the source, in KiB: each holds its part from its arrival until its answer has been sent.
     pub(super) request_room: Arc<Semaphore>,
     /// The turns of those requests to be put to the agent.
-    pub(super) request_turns: Semaphore,
+    pub(super) request_turns: RequestTurns,
     /// The number of answers, progress and other notifications that could be matched to no request or session.
     pub(super) strays: AtomicU64,
     /// The number of consecutive requests that timed out. An answer or progress resets it.
@@ -191,6 +192,9 @@ impl McpConnectionState {
         let begun = Instant::now();
         if awaited {
             pending.used = Some(begun);
+        }
+        if caller.is_some() {
+            self.request_turns.add_call();
         }
         pending.requests.insert(id, PendingRequest { reply, caller, awaited, asking: 0, answered: None });
         // The protocol forbids cancelling `initialize`, and nothing else may be sent before it.

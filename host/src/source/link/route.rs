@@ -9,6 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
 use super::pending::{McpConnectionState, NoResponse, PendingRequest, ReplyRoute};
+use super::request_turns::MAX_ASKED_AT_ONCE;
 use crate::call::Cause;
 use crate::protocol::{Answer, Id, Json, Message, Method, Notification, Request, Response, RpcError, meta};
 use crate::source::transport::{ReceivedMessage, TransportError};
@@ -20,9 +21,6 @@ const RELAY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The largest notification, in bytes. Each may wait at several places for an agent that does not read.
 const MAX_NOTIFICATION_BYTES: usize = 1024 * 1024;
-
-/// The largest number of requests of the source that are put to the agent at once. Further ones wait for their turn.
-pub(super) const MAX_ASKED_AT_ONCE: usize = 16;
 
 /// The largest request of the source, in bytes: a prompt with several images.
 pub(super) const MAX_SOURCE_REQUEST_BYTES: usize = 8 * 1024 * 1024;
@@ -249,7 +247,7 @@ async fn put_to_agent(
     let id = request.id.clone();
     let _turn = {
         let _asking = AgentWait::begin(&shared, shared.calls_that_may_ask(named));
-        shared.request_turns.acquire().await
+        shared.request_turns.next().await
     };
     let answered = ask(&shared, &*owner, request, named);
     let answer = tokio::time::timeout(ASK_TIMEOUT, answered).await.unwrap_or_else(|_| {

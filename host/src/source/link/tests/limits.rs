@@ -53,28 +53,28 @@ async fn requests_of_a_source_that_reads_no_answers_are_no_longer_put_to_the_age
         heard += 1;
         put += usize::from(answer["error"]["code"] == RpcError::METHOD_NOT_FOUND);
     }
-    assert!(put < 4 * route::MAX_ASKED_AT_ONCE, "{put} of {heard} were put to the agent");
+    assert!(put < 4 * request_turns::MAX_ASKED_AT_ONCE, "{put} of {heard} were put to the agent");
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_more_requests_of_a_source_are_put_to_the_agent_at_once_than_there_are_turns() {
     let agent: Arc<dyn SourceClient> = Arc::new(Agent::thinking());
     let (link, mut far) = owned(&agent).await;
-    for number in 0..route::MAX_ASKED_AT_ONCE + 4 {
+    for number in 0..request_turns::MAX_ASKED_AT_ONCE + 4 {
         far.say(question(&number.to_string())).await;
     }
     far.say(json!({ "jsonrpc": "2.0", "id": "p", "method": "ping" })).await;
     assert_eq!(far.heard.recv().await.unwrap()["id"], "p", "none is refused");
-    while link.shared.request_turns.available_permits() > 0 {
+    while link.shared.request_turns.at_once.available_permits() > 0 {
         sleep(Duration::from_millis(1)).await;
     }
-    assert_eq!(link.shared.pending().source_requests.len(), route::MAX_ASKED_AT_ONCE + 4);
+    assert_eq!(link.shared.pending().source_requests.len(), request_turns::MAX_ASKED_AT_ONCE + 4);
     // One that is withdrawn makes room for the next.
     far.say(json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": "0" } })).await;
-    while link.shared.pending().source_requests.len() > route::MAX_ASKED_AT_ONCE + 3 {
+    while link.shared.pending().source_requests.len() > request_turns::MAX_ASKED_AT_ONCE + 3 {
         sleep(Duration::from_millis(1)).await;
     }
-    assert_eq!(link.shared.request_turns.available_permits(), 0);
+    assert_eq!(link.shared.request_turns.at_once.available_permits(), 0);
 }
 
 #[tokio::test(start_paused = true)]
