@@ -33,7 +33,7 @@ use crate::{completion, flagged, runtime};
 #[command(after_long_help = "\
 Examples:
   portcullis lock diff
-  portcullis lock accept                     # what no source calls destructive
+  portcullis lock accept                     # what its source says does no harm
   portcullis lock accept 'files__write_file' # by name, also what is destructive
   portcullis lock accept --kind prompt 'files__greet'
   portcullis lock accept files@sha256:…      # exactly one definition, also what is quarantined
@@ -53,8 +53,9 @@ enum Action {
     Show,
     /// Accept definitions as they are now
     ///
-    /// Without a name: every tool that its source does not call destructive or open to the world, and in which the
-    /// scanner found nothing. Other tools must be named, and what is quarantined by its digest.
+    /// Without a name: every tool whose source says that it is neither destructive nor open to the world, and in which
+    /// the scanner found nothing. A hint that is missing counts as yes, as in MCP. Other tools must be named, and what is
+    /// quarantined by its digest.
     Accept {
         /// Names as agents see them, globs, or SOURCE@sha256:… for exactly one definition, as `portcullis check` shows
         /// it

@@ -29,8 +29,8 @@ fn the_reference_of_commands_is_made_from_their_help() {
     about(&mut page, &command);
     options(&mut page, command.get_arguments());
     after(&mut page, &command);
-    for command in command.get_subcommands().filter(|command| command.get_name() != "help") {
-        section(&mut page, "portcullis", command);
+    for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+        section(&mut page, "portcullis", &command, inner);
     }
     let path = root().join(REFERENCE);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -41,18 +41,22 @@ fn the_reference_of_commands_is_made_from_their_help() {
     }
 }
 
-/// Writes the section of a command and those of its subcommands.
-fn section(page: &mut String, parent: &str, command: &Command) {
-    let name = format!("{parent} {}", command.get_name());
+/// Writes the section of a command and those of its subcommands. An option that all of these take is written once, at the
+/// command that has it.
+fn section(page: &mut String, path: &str, parent: &Command, command: &Command) {
+    let name = format!("{path} {}", command.get_name());
+    let is_inherited = |argument: &Arg| {
+        argument.is_global_set() && parent.get_arguments().any(|inherited| inherited.get_id() == argument.get_id())
+    };
     let level = name.split(' ').count();
     let _ = write!(page, "\n{} `{name}`\n", "#".repeat(level.min(4)));
     about(page, command);
     let usage = command.clone().render_usage().to_string();
     let _ = write!(page, "\n```text\n{}\n```\n", usage.trim_start_matches("Usage: ").trim());
-    options(page, command.get_arguments().filter(|argument| !argument.is_global_set()));
+    options(page, command.get_arguments().filter(|argument| !is_inherited(argument)));
     after(page, command);
-    for command in command.get_subcommands().filter(|command| command.get_name() != "help") {
-        section(page, &name, command);
+    for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+        section(page, &name, command, inner);
     }
 }
 
