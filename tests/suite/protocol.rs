@@ -110,6 +110,28 @@ fn subscribers_get_resource_updates_in_both_eras() {
     modern.leave();
 }
 
+/// Neither what is hidden nor what a policy denies is watched at a source, and records name what is.
+#[test]
+fn a_stream_of_changes_leads_only_to_resources_that_the_session_may_use() {
+    let [a, b, c] = ["portcullis://far/mem://a", "portcullis://far/mem://t/b", "portcullis://far/mem://t/c"];
+    let deny = format!(
+        "policies = [{{ plugin = \"builtin:rules\", settings = {{ deny = [{{ tool = \"*t/b\", method = \"resources/subscribe\" }}] }} }}]\n"
+    );
+    let dir = TestDir::new(&format!("{deny}{CONFIG}").replace("[profiles.default]", &format!("[profiles.default]\ndeny = [\"{a}\"]")));
+    let mut modern = agent(&dir, Era::Modern);
+    let wanted = json!({ "resourceSubscriptions": [a, b, c, c, "portcullis://nobody/x", "mem://a"] });
+    modern.send("subscriptions/listen", json!({ "notifications": wanted }));
+    let first = modern.next().unwrap();
+    assert_eq!(first["params"]["notifications"], json!({ "resourceSubscriptions": [b, c] }), "{first}");
+    let change = modern.next().unwrap();
+    assert_eq!(change["params"]["uri"], c, "{change}");
+    modern.leave();
+    let intents = dir.records_of("call.intent").into_iter().map(|record| record["body"].clone());
+    let watched: Vec<_> = intents.filter(|body| body["method"] == "resources/subscribe").collect();
+    assert_eq!(watched.len(), 1, "{watched:?}");
+    assert_eq!(watched[0]["resource"], c, "{watched:?}");
+}
+
 #[test]
 fn a_question_of_a_source_reaches_the_agent_and_names_the_source() {
     let dir = TestDir::new(CONFIG);
