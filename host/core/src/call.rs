@@ -175,10 +175,9 @@ impl Call {
     /// Returns the call without these members of `params` and of `params.task`.
     #[must_use]
     pub fn without(&self, members: &UnknownMembers) -> Self {
-        let names = |members: &'_ [String]| members.iter().map(String::as_str).collect::<Vec<_>>();
-        let mut params = self.params.as_json().without_all(&names(&members.of_params));
+        let mut params = self.params.as_json().without_all(&as_strs(&members.of_params));
         if let Some(task) = params.get("task").filter(|_| !members.of_task.is_empty()) {
-            let task = task.without_all(&names(&members.of_task));
+            let task = task.without_all(&as_strs(&members.of_task));
             params = params.with("task", &task).unwrap_or(params);
         }
         let of_task = members.of_task.iter().map(|member| format!("task.{member}"));
@@ -224,6 +223,10 @@ impl Call {
             (_, ItemKind::Resource | ItemKind::Template) => params.with("uri", &name),
         }
     }
+}
+
+fn as_strs(texts: &[String]) -> Vec<&str> {
+    texts.iter().map(String::as_str).collect()
 }
 
 /// The phase in which plugins judge a call.

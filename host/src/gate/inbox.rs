@@ -77,7 +77,7 @@ const ELICITATION: &str = "elicitation";
 /// ```
 #[derive(Debug)]
 pub struct Inbox {
-    open: Arc<QuestionMap>,
+    pub(super) open: Arc<QuestionMap>,
     events: EventSubscribers,
     /// The data folder, in whose lock file an answer may accept a tool; `None` if no answer may.
     pub(super) folder: Option<PathBuf>,
@@ -85,7 +85,7 @@ pub struct Inbox {
     pub(super) seal: SealingKey,
 }
 
-type QuestionMap = Mutex<HashMap<String, Arc<OpenQuestion>>>;
+pub(super) type QuestionMap = Mutex<HashMap<String, Arc<OpenQuestion>>>;
 
 /// The facts that a person needs in order to answer a question. Strings come from agents and sources: escape them
 /// before showing them.
