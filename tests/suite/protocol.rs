@@ -117,7 +117,9 @@ fn a_stream_of_changes_leads_only_to_resources_that_the_session_may_use() {
     let deny = format!(
         "policies = [{{ plugin = \"builtin:rules\", settings = {{ deny = [{{ tool = \"*t/b\", method = \"resources/subscribe\" }}] }} }}]\n"
     );
-    let dir = TestDir::new(&format!("{deny}{CONFIG}").replace("[profiles.default]", &format!("[profiles.default]\ndeny = [\"{a}\"]")));
+    let dir = TestDir::new(
+        &format!("{deny}{CONFIG}").replace("[profiles.default]", &format!("[profiles.default]\ndeny = [\"{a}\"]")),
+    );
     let mut modern = agent(&dir, Era::Modern);
     let wanted = json!({ "resourceSubscriptions": [a, b, c, c, "portcullis://nobody/x", "mem://a"] });
     modern.send("subscriptions/listen", json!({ "notifications": wanted }));

@@ -4,12 +4,15 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
+use crate::MAX_POINTER_BYTES;
+
 /// The shortest list of words that can be a sentence.
 const SENTENCE_WORDS: usize = 3;
 
 /// One string, its place and what it can hold.
 pub(crate) struct ScannedString<'a> {
     pub(crate) text: Cow<'a, str>,
+    /// The beginning of its pointer, a little more than a finding keeps.
     pub(crate) pointer: String,
     pub(crate) place: StringPlace,
 }
@@ -38,13 +41,15 @@ pub(crate) fn each<'a>(value: &'a Value, each: &mut impl FnMut(ScannedString<'a>
 fn walk<'a>(value: &'a Value, pointer: &mut String, each: &mut impl FnMut(ScannedString<'a>)) {
     let length = pointer.len();
     match value {
-        Value::String(text) => each(ScannedString { text: text.into(), pointer: pointer.clone(), place: place(text) }),
+        Value::String(text) => {
+            each(ScannedString { text: text.into(), pointer: beginning(pointer), place: place(text) })
+        }
         Value::Array(items) => {
             let words: Vec<&str> =
                 items.iter().filter_map(Value::as_str).filter(|word| place(word) == StringPlace::Word).collect();
             if words.len() >= SENTENCE_WORDS {
                 let text = words.join(" ").into();
-                each(ScannedString { text, pointer: pointer.clone(), place: StringPlace::Prose });
+                each(ScannedString { text, pointer: beginning(pointer), place: StringPlace::Prose });
             }
             for (index, item) in items.iter().enumerate() {
                 pointer.push_str(&format!("/{index}"));
@@ -56,13 +61,19 @@ fn walk<'a>(value: &'a Value, pointer: &mut String, each: &mut impl FnMut(Scanne
             for (key, member) in members {
                 pointer.push('/');
                 pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
-                each(ScannedString { text: key.into(), pointer: pointer.clone(), place: place(key) });
+                each(ScannedString { text: key.into(), pointer: beginning(pointer), place: place(key) });
                 walk(member, pointer, each);
                 pointer.truncate(length);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
+}
+
+/// Returns what is kept of a pointer. A hostile key can be as long as the definition, and stand above ten thousand strings.
+fn beginning(pointer: &str) -> String {
+    let longest = MAX_POINTER_BYTES + char::MAX.len_utf8();
+    pointer.get(..pointer.floor_char_boundary(longest)).unwrap_or_default().to_owned()
 }
 
 /// A string that is short and has neither white space nor punctuation is one word. A name such as

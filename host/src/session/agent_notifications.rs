@@ -17,7 +17,7 @@ use crate::escape::escape_hidden;
 use crate::gate::AdmittedCall;
 use crate::item::ItemKind;
 use crate::name::SourceName;
-use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError};
+use crate::protocol::{Answer, Era, Json, MAX_ID_BYTES, Method, Notification, RpcError};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The largest number of notifications of one agent that may wait in the queue. Each is judged before the next, and one
@@ -90,12 +90,13 @@ impl SourceElicitations {
     /// Remembers the task of an answer, if the agent answered with one (2025-11-25, "Tasks").
     pub(super) fn answered(&self, answer: &Answer, source: &SourceName) {
         let Answer::Result(result) = answer else { return };
-        let Some(id) = result.get("task").and_then(|task| task.get("taskId")) else { return };
+        let id = result.get("task").and_then(|task| task.get("taskId"));
+        let Some(id) = id.filter(|id| id.as_bytes().len() <= MAX_ID_BYTES) else { return };
         let mut questions = self.lock();
         if questions.tasks.len() == MAX_TASKS {
             questions.tasks.pop_front();
         }
-        questions.tasks.push_back((id, source.clone()));
+        questions.tasks.push_back((id.detached(), source.clone()));
     }
 
     /// Returns the source whose question has this token. `None` if several have: sources choose tokens without knowing

@@ -37,6 +37,9 @@ const SECRET: [&str; 14] = [
 /// Names of form fields that ask for a secret only when they stand alone.
 const SECRET_ALONE: [&str; 5] = ["pin", "cvv", "cvc", "otp", "ssn"];
 
+/// The largest result that asks for input, in bytes: what it asks and its source's state wait for the agent's answers.
+const MAX_ASKING_BYTES: usize = 8 * 1024 * 1024;
+
 /// The largest number of questions in one result. Each is a call of its own, with its records.
 pub(super) const MAX_QUESTIONS: usize = 64;
 
@@ -87,10 +90,14 @@ impl ConfiguredSession {
     ) -> Result<(Vec<AgentQuestion>, Option<Json>), Answer> {
         let [requests, state] = result.get_all(["inputRequests", "requestState"]);
         let requests = requests.and_then(|requests| requests.members()).unwrap_or_default();
+        let refused = |text| Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
         if requests.len() > MAX_QUESTIONS {
-            let text =
-                format!("the source asks {} questions in one result; at most {MAX_QUESTIONS} may be", requests.len());
-            return Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
+            let (asked, most) = (requests.len(), MAX_QUESTIONS);
+            return refused(format!("the source asks {asked} questions in one result; at most {most} may be"));
+        }
+        let bytes = result.as_bytes().len();
+        if bytes > MAX_ASKING_BYTES {
+            return refused(format!("the source asks by a result of {bytes} bytes; at most {MAX_ASKING_BYTES} may be"));
         }
         let mut questions = Vec::new();
         for (key, request) in requests {

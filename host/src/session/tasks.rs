@@ -18,7 +18,7 @@ use crate::call::Risk;
 use crate::context::Upstream;
 use crate::item::ItemKind;
 use crate::lockfile::Acceptance;
-use crate::protocol::{Answer, Era, Json, Method, RpcError, meta};
+use crate::protocol::{Answer, Era, Json, MAX_ID_BYTES, Method, RpcError, meta};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The largest number of tasks of one caller that are remembered. Beyond it a new one takes the place of the oldest.
@@ -33,6 +33,9 @@ const MAX_LIST_BYTES: usize = 64 * 1024 * 1024;
 
 /// The largest number of questions of one task that may be open. A person answers one at a time.
 const MAX_QUESTIONS: usize = 16;
+
+/// The most bytes of the open questions of all tasks. What is asked beyond it is shown, and its answer is left out.
+const MAX_QUESTION_BYTES: usize = 64 * 1024 * 1024;
 
 /// The tasks of one legacy session, or of all modern sessions of one principal and profile.
 #[derive(Default)]
@@ -86,8 +89,12 @@ impl Tasks {
     }
 
     fn keep(&self, id: &str, put: Json, question: AgentQuestion) {
-        if let Some(task) = self.lock().get_mut(id)
+        let mut tasks = self.lock();
+        let kept: usize =
+            tasks.values().flat_map(|task| task.asked.values()).map(|asked| asked.put.as_bytes().len()).sum();
+        if let Some(task) = tasks.get_mut(id)
             && task.asked.len() < MAX_QUESTIONS
+            && kept + put.as_bytes().len() <= MAX_QUESTION_BYTES
         {
             task.asked.insert(question.key.clone(), Asked { put, question });
         }
@@ -102,11 +109,12 @@ impl Tasks {
     }
 }
 
-/// Returns the id of the task that a result begins, in the form of either era.
+/// Returns the id of the task that a result begins, in the form of either era. Nothing is a task under a longer id than a
+/// request may have.
 fn begun(result: &Json) -> Option<String> {
     let [task, id] = result.get_all(["task", "taskId"]);
     let id = task.and_then(|task| task.get("taskId")).or_else(|| id.filter(|_| is_handle(result)));
-    id?.read().ok()
+    id.filter(|id| id.as_bytes().len() <= MAX_ID_BYTES)?.read().ok()
 }
 
 /// Reports whether a result is the handle of a task (2026-07-28).
@@ -167,6 +175,8 @@ impl ConfiguredSession {
         let (Some(asked), Some(id)) = (asked, state.get_str("taskId")) else { return Ok(state) };
         let mut shown = Json::empty_object();
         for (key, put) in asked.into_iter().take(MAX_QUESTIONS) {
+            // A question that is kept keeps nothing else of the result.
+            let put = put.detached();
             let request = match self.continuations.tasks.shown(&id, &key, &put) {
                 Some(request) => request,
                 None => {

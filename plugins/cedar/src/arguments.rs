@@ -7,16 +7,18 @@ use cedar_policy::{EntityId, EntityTypeName, EntityUid, RestrictedExpression};
 use portcullis_plugin::json::{Json, Value};
 
 /// Converts a JSON value. A null, and a number that is not a whole one of 64 bits, become entities of the type `json`: they
-/// are there for `has`, equal only to themselves, and an error in every other comparison.
+/// are there for `has`, equal to the same value in whatever spelling, and an error in every other comparison.
 pub(crate) fn convert(value: &Value<'_>, json: &EntityTypeName) -> Result<RestrictedExpression, String> {
-    let opaque = |id| {
+    let opaque = |id: &str| {
         let uid = EntityUid::from_type_name_and_id(json.clone(), EntityId::new(id));
         RestrictedExpression::new_entity_uid(uid)
     };
     Ok(match value {
         Value::Null => opaque("null"),
         Value::Bool(value) => RestrictedExpression::new_bool(*value),
-        Value::Number(spelling) => whole(spelling).map_or_else(|| opaque("number"), RestrictedExpression::new_long),
+        Value::Number(spelling) => {
+            whole(spelling).map_or_else(|| opaque(&normal(spelling)), RestrictedExpression::new_long)
+        }
         Value::String(text) => RestrictedExpression::new_string(text.to_string()),
         Value::Array(items) => RestrictedExpression::new_set(
             items.iter().map(|item| convert(&item.value, json)).collect::<Result<Vec<_>, _>>()?,
@@ -38,24 +40,40 @@ fn record(
 /// Returns the value of a number that is whole and has at most 64 bits, however it is spelled: 5, 5.0 and 50e-1 are equal,
 /// because a source may take them for equal.
 fn whole(spelling: &str) -> Option<i64> {
+    let (digits, exponent) = digits(spelling)?;
+    if digits.is_empty() {
+        return Some(0);
+    }
+    // No number with more than 18 zeros at its end has 64 bits.
+    let zeros = usize::try_from(exponent).ok().filter(|zeros| *zeros <= 18)?;
+    format!("{digits}{}", "0".repeat(zeros)).parse().ok()
+}
+
+/// Returns the one spelling of a number that is not whole, or large: `5e-1` for 0.5. A number whose exponent is beyond all
+/// measure keeps its own.
+fn normal(spelling: &str) -> String {
+    digits(spelling).map_or_else(|| spelling.to_owned(), |(digits, exponent)| format!("{digits}e{exponent}"))
+}
+
+/// Returns the digits of a number with its sign, without zeros at either end, and the power of ten that they are multiplied
+/// with. Zero has no digits. `None` if the power has more than 18 digits.
+fn digits(spelling: &str) -> Option<(String, i64)> {
     let (mantissa, exponent) = spelling.split_once(['e', 'E']).unwrap_or((spelling, "0"));
     let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |rest| ("-", rest));
     let (before, after) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let all = format!("{before}{after}");
-    let digits = all.trim_end_matches('0');
-    if digits.is_empty() {
-        return Some(0);
+    let significant = all.trim_end_matches('0');
+    if significant.trim_start_matches('0').is_empty() {
+        return Some((String::new(), 0));
     }
-    let dropped = i64::try_from(all.len() - digits.len()).ok()?;
+    let dropped = i64::try_from(all.len() - significant.len()).ok()?;
     let exponent = exponent.parse::<i64>().ok()?.checked_sub(i64::try_from(after.len()).ok()?)?.checked_add(dropped)?;
-    // No number with more than 18 zeros at its end has 64 bits.
-    let zeros = usize::try_from(exponent).ok().filter(|zeros| *zeros <= 18)?;
-    format!("{sign}{digits}{}", "0".repeat(zeros)).parse().ok()
+    Some((format!("{sign}{}", significant.trim_start_matches('0')), exponent))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::whole;
+    use super::{normal, whole};
 
     #[test]
     fn a_whole_number_has_its_value_however_it_is_spelled() {
@@ -69,6 +87,16 @@ mod tests {
         assert_eq!(whole("-9223372036854775808"), Some(i64::MIN));
         assert_eq!(whole("-9.223372036854775808e18"), Some(i64::MIN));
         assert_eq!(whole("1e18"), Some(1_000_000_000_000_000_000));
+    }
+
+    #[test]
+    fn every_other_number_has_one_spelling() {
+        for spelling in ["0.5", "5e-1", "0.50", "50E-2", "00.5e0"] {
+            assert_eq!(normal(spelling), "5e-1", "{spelling}");
+        }
+        assert_eq!((normal("-1.5").as_str(), normal("1e400").as_str()), ("-15e-1", "1e400"));
+        assert_ne!(normal("1.5"), normal("2.5"));
+        assert_eq!(normal("1e99999999999999999999"), "1e99999999999999999999");
     }
 
     #[test]

@@ -165,7 +165,7 @@ fn arguments_have_the_types_of_cedar() {
         ("context.input.a.b == {c: 1}", r#"{"a":{"b":{"c":1}}}"#),
         (r#"ip(context.input.host).isInRange(ip("10.0.0.0/8"))"#, r#"{"host":"10.1.2.3"}"#),
         (r#"context.input.none == Json::"null""#, r#"{"none":null}"#),
-        (r#"context.input.half == Json::"number""#, r#"{"half":0.5}"#),
+        (r#"context.input.half == Json::"5e-1""#, r#"{"half":0.5}"#),
         ("!(context.input has path)", "{}"),
     ] {
         assert!(permits(condition, arguments), "{condition} with {arguments}");

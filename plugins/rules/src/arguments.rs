@@ -10,7 +10,8 @@
 //!   and where a part of the path meets an array, it is looked up in each item (a number selects one item).
 //! - In `deny` and `ask` one matching value is enough; in `allow` every value must match.
 //! - A value of another type than the matcher's counts against the call: it matches in `deny` and `ask`, never in `allow`.
-//!   (`"yes"` may be read as true, `["/etc"]` as a path.)
+//!   (`"yes"` may be read as true, `["/etc"]` as a path.) So does a string that may be read as JSON where the path leads on:
+//!   servers parse `"[{\"path\":\"/etc\"}]"` if they want a list.
 //! - Numbers are compared by value: 5, 5.0 and 50e-1 are equal.
 //! - A missing or null argument matches nothing, except `{ not = … }` in `deny` and `ask`: an absent value is not the wanted
 //!   one either.
@@ -35,10 +36,25 @@ impl Path {
     /// nulls are left out.
     pub(crate) fn find<'j>(&self, arguments: &'j Json<'j>) -> Vec<&'j Value<'j>> {
         let mut found = vec![arguments];
+        let mut unread = false;
         for part in self.0.split('.') {
+            unread |= found.iter().any(|json| may_be_read_further(json));
             found = found.into_iter().flat_map(|json| step(json, part)).collect();
         }
-        found.into_iter().flat_map(items).map(|json| &json.value).filter(|value| **value != Value::Null).collect()
+        let values = found.into_iter().flat_map(items).map(|json| &json.value).filter(|value| **value != Value::Null);
+        values.chain(unread.then_some(&UNREAD)).collect()
+    }
+}
+
+/// What stands for the values in a text that may be read as JSON: nothing can be compared with it.
+static UNREAD: Value<'static> = Value::Object(Vec::new());
+
+/// Reports whether a value is, or holds in its arrays, a text that may be read as an object or an array.
+fn may_be_read_further(json: &Json<'_>) -> bool {
+    match &json.value {
+        Value::String(text) => text.trim_start().starts_with(['{', '[']),
+        Value::Array(list) => list.iter().any(may_be_read_further),
+        _ => false,
     }
 }
 

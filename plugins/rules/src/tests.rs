@@ -102,6 +102,21 @@ fn paths_lead_into_objects_and_arrays() {
 }
 
 #[test]
+fn a_text_that_may_be_read_as_json_where_a_path_leads_on_counts_against_the_call() {
+    for text in [
+        r#"{"a":"{\"b\":\"x\"}"}"#,
+        r#"{"a":" \n[{\"b\":\"x\"}]"}"#,
+        r#"{"a":["{\"b\":\"x\"}"]}"#,
+        r#"{"a":[["{\"b\":\"x\"}"],{"b":"y"}]}"#,
+    ] {
+        assert!(denies(r#"{"a.b":"x"}"#, text), "{text}");
+        assert!(!allows(r#"{"a.b":"*"}"#, text), "{text}");
+    }
+    assert!(!denies(r#"{"a.b":"*"}"#, r#"{"a":"a text"}"#));
+    assert!(!denies(r#"{"a":"/etc/*"}"#, r#"{"a":"[a text]"}"#), "no path leads into it");
+}
+
+#[test]
 fn another_spelling_of_the_same_argument_does_not_pass() {
     let etc = r#"{"path":"/etc/*"}"#;
     for same in [

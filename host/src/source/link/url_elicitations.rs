@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use crate::call::SessionId;
-use crate::protocol::{Json, RpcError};
+use crate::protocol::{Json, MAX_ID_BYTES, RpcError};
 
 /// The most pages that are remembered. After so many later ones, a person has left a page for good.
 const MAX_PAGES: usize = 256;
@@ -18,7 +18,7 @@ impl UrlElicitations {
     /// Remembers the pages in the error with which a call of this session was refused.
     pub(super) fn remember(&mut self, session: &SessionId, error: &Json) {
         for page in needed(error) {
-            let Some(id) = page.get_str("elicitationId") else { continue };
+            let Some(id) = page.get_str("elicitationId").filter(|id| id.len() <= MAX_ID_BYTES) else { continue };
             if self.0.len() >= MAX_PAGES {
                 self.0.pop_front();
             }
