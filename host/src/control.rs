@@ -90,13 +90,22 @@ pub enum ControlRequest {
     Accept {
         /// The source's configured name.
         source: String,
-        /// The kind of the definitions, or of what was listed with them.
+        /// The kind that is listed for it, besides tools and what was flagged.
         kind: ItemKind,
-        /// The digests of the definitions.
-        definitions: Vec<Digest>,
+        /// The definitions.
+        definitions: Vec<ListedDefinition>,
         /// The name of the user who accepts them.
         by: String,
     },
+}
+
+/// One definition that a source lists. A tool and a prompt can be the same text, and then have the same digest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedDefinition {
+    /// The kind of the item.
+    pub kind: ItemKind,
+    /// The digest of the definition.
+    pub digest: Digest,
 }
 
 /// The answer, or why there is none.

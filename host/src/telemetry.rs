@@ -249,6 +249,12 @@ impl Telemetry {
     }
 }
 
+/// Returns the code of an error as a span has it. A source may write any value in its place, of any length.
+fn error_type(error: &Json) -> String {
+    let code = error.get("code").and_then(|code| code.read::<i64>().ok());
+    code.map_or_else(|| "error".to_owned(), |code| code.to_string())
+}
+
 impl Span {
     /// Returns the parameters with this span as their parent.
     pub(crate) fn traced(&self, params: &Json) -> Json {
@@ -261,9 +267,7 @@ impl Span {
     /// Ends the span with the outcome that an answer shows.
     pub(crate) fn answered(mut self, answer: &Answer) {
         self.came_to(match answer {
-            Answer::Error(error) => {
-                Some(error.get("code").map_or_else(|| "error".to_owned(), |code| code.as_str().to_owned()))
-            }
+            Answer::Error(error) => Some(error_type(error)),
             Answer::Result(result) => {
                 let failed = result.get("isError").is_some_and(|is| is.as_str() == "true");
                 failed.then(|| "tool_error".to_owned())

@@ -153,12 +153,19 @@ fn of_source(source: &SourceConfig, lines: &mut Lines) {
             }
             lines.values(&subject, "is given the variable", env);
         }
-        Endpoint::Url { url, headers, dangerous_allow_private, .. } => {
+        Endpoint::Url { url, headers, oauth, dangerous_allow_private, .. } => {
             lines.add(&subject, format_args!("reaches {url}"));
             if *dangerous_allow_private {
                 lines.add(&subject, "may be at a private address");
             }
             lines.values(&subject, "is sent the header", headers);
+            if let Some(issuer) = &oauth.issuer {
+                lines.add(&subject, format_args!("lets you log in at {issuer}"));
+            }
+            if let Some((client, Some(secret))) = &oauth.client {
+                let secret = BTreeMap::from([(client.clone(), secret.clone())]);
+                lines.values(&subject, "gives its login server the secret of the client", &secret);
+            }
         }
         Endpoint::Component { component, grant, env, .. } => {
             lines.add(&subject, format_args!("runs the component {component}, sandboxed{}", granted(grant)));
@@ -244,6 +251,9 @@ cell = { read = ["/srv/in"], write = ["docs"], network = ["api.example.com:443"]
 [sources.far]
 url = "https://mcp.example.com/mcp"
 headers = { Authorization = { secret = "far" } }
+[sources.logged]
+url = "https://api.example.com/mcp"
+oauth = { issuer = "https://login.example.com", client-id = "us", client-secret = { secret = "prod" } }
 [sources.calc]
 component = "./calc.wasm"
 [[sinks]]
@@ -281,6 +291,8 @@ approve = "never"
             "source files: reaches api.example.com:443",
             "source far: reaches https://mcp.example.com/mcp",
             "source far: is sent the header authorization, your secret far",
+            "source logged: lets you log in at https://login.example.com",
+            "source logged: gives its login server the secret of the client us, your secret prod",
             "source calc: runs the component /p/calc.wasm, sandboxed",
         ] {
             assert!(told.iter().any(|told| told == line), "{line}\nis not in\n{}", told.join("\n"));

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::definitions::everything;
 use super::{Broker, BuildError, Inner};
 use crate::context::{FlagState, FlaggedDefinition, Upstream};
-use crate::control::{ControlRefusal, ControlReply};
+use crate::control::{ControlRefusal, ControlReply, ListedDefinition};
 use crate::digest::Digest;
 use crate::item::{Item, ItemKind};
 use crate::ledger::{Event, EventKind};
@@ -107,9 +107,9 @@ impl Broker {
         Ok(compared)
     }
 
-    /// Accepts the definitions with these digests, as a source listed them last, into the lock file, records each, and
-    /// applies the lock file to the sessions that are open. That also releases those that are quarantined. `kind` is that of
-    /// the definitions; what the scanner flagged is found whatever its kind.
+    /// Accepts these definitions, as a source listed them last, into the lock file, records each, and applies the lock file
+    /// to the sessions that are open. That also releases those that are quarantined. `kind` is listed for it, besides tools and
+    /// what the scanner flagged.
     ///
     /// # Errors
     /// [`ControlRefusal::Absent`] if there is no such source. [`ControlRefusal::Error`] if the source does not list one of the
@@ -119,10 +119,10 @@ impl Broker {
         &self,
         source: &SourceName,
         kind: ItemKind,
-        digests: &[Digest],
+        definitions: &[ListedDefinition],
         by: &str,
     ) -> Result<(), ControlRefusal> {
-        accept(&self.inner, source.as_str(), kind, digests, by).await.map(drop)
+        accept(&self.inner, source.as_str(), kind, definitions, by).await.map(drop)
     }
 }
 
@@ -171,15 +171,21 @@ pub(super) async fn compare(inner: &Inner, kind: ItemKind) -> ControlReply {
     Ok(json!(compared))
 }
 
-/// Accepts the definitions with these digests that a source listed last, and applies the lock file to all sessions.
-pub(super) async fn accept(inner: &Inner, source: &str, kind: ItemKind, digests: &[Digest], by: &str) -> ControlReply {
+/// Accepts definitions that a source listed last, and applies the lock file to all sessions.
+pub(super) async fn accept(
+    inner: &Inner,
+    source: &str,
+    kind: ItemKind,
+    definitions: &[ListedDefinition],
+    by: &str,
+) -> ControlReply {
     let context = inner.context();
     let upstream = context.upstreams.values().find(|upstream| upstream.config.name.as_str() == source);
     let upstream = upstream.ok_or_else(|| ControlRefusal::Absent(format!("this broker has no source {source:?}")))?;
     let listed = listed(upstream, kind).await.map_err(ControlRefusal::Error)?;
     let mut chosen = Vec::new();
-    for digest in digests {
-        let found = listed.iter().find(|item| item.digest == *digest);
+    for ListedDefinition { kind, digest } in definitions {
+        let found = listed.iter().find(|item| item.kind == *kind && item.digest == *digest);
         let gone = || {
             ControlRefusal::Error(format!("source `{source}` lists no definition with the digest {digest} any more"))
         };

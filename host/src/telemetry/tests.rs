@@ -166,6 +166,17 @@ async fn a_request_and_its_call_are_spans_of_the_agents_trace_and_hold_no_payloa
     assert!(payload("calc__divide") && !payload("7340032") && !payload("zero"), "no arguments and no results");
 }
 
+#[test]
+fn only_a_number_is_the_code_of_an_error() {
+    let of = |error: &serde_json::Value| super::error_type(&crate::protocol::Json::of(error));
+    assert_eq!(of(&json!({ "code": -32602 })), "-32602");
+    for other in
+        [json!({ "code": "a secret" }), json!({ "code": "x".repeat(1 << 20) }), json!({ "code": 1e300 }), json!({})]
+    {
+        assert_eq!(of(&other), "error");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_span_names_the_transport_and_the_revision_of_each_side() {
     let folder = tempfile::tempdir().unwrap();

@@ -15,6 +15,9 @@ pub const ANNOTATION: &str = "x-mcp-header";
 /// The integers that every JSON parser represents exactly.
 const SAFE: std::ops::RangeInclusive<i64> = -(1 << 53) + 1..=(1 << 53) - 1;
 
+/// The most bytes in the names of properties that lead to the arguments of one tool. One long name may stand above thousands.
+const MAX_PATH_BYTES: usize = 64 * 1024;
+
 /// The keywords of a schema whose values are plain values and not schemas.
 const VALUES: [&str; 4] = ["default", "examples", "const", "enum"];
 
@@ -50,7 +53,7 @@ pub fn mirrored_arguments(schema: &Value) -> Result<Vec<MirroredArgument>, Strin
     if schema.get(ANNOTATION).is_some() {
         return Err(format!("`{ANNOTATION}` at the root names no parameter"));
     }
-    walk(schema, &mut Vec::new(), &mut found)?;
+    walk(schema, &mut Vec::new(), &mut FoundArguments { found: &mut found, bytes: 0 })?;
     let mut seen = HashSet::new();
     match found.iter().find(|mirrored| !seen.insert(&mirrored.header)) {
         Some(twice) => Err(format!("header `{}` is requested by two parameters", twice.header)),
@@ -58,8 +61,25 @@ pub fn mirrored_arguments(schema: &Value) -> Result<Vec<MirroredArgument>, Strin
     }
 }
 
+/// The arguments that were found so far, and the bytes of their paths.
+struct FoundArguments<'a> {
+    found: &'a mut Vec<MirroredArgument>,
+    bytes: usize,
+}
+
+impl FoundArguments<'_> {
+    fn add(&mut self, header: String, path: &[String]) -> Result<(), String> {
+        self.bytes += path.iter().map(String::len).sum::<usize>();
+        if self.bytes > MAX_PATH_BYTES {
+            return Err(format!("the names that lead to its `{ANNOTATION}` have more than {MAX_PATH_BYTES} bytes"));
+        }
+        self.found.push(MirroredArgument { header, path: path.to_vec() });
+        Ok(())
+    }
+}
+
 // Recursion is bounded: messages are never nested deeper than `MAX_NESTING`.
-fn walk(schema: &Value, path: &mut Vec<String>, found: &mut Vec<MirroredArgument>) -> Result<(), String> {
+fn walk(schema: &Value, path: &mut Vec<String>, found: &mut FoundArguments<'_>) -> Result<(), String> {
     let Some(members) = schema.as_object() else { return Ok(()) };
     for (key, value) in members {
         match (key.as_str(), value.as_object()) {
@@ -67,7 +87,7 @@ fn walk(schema: &Value, path: &mut Vec<String>, found: &mut Vec<MirroredArgument
                 for (name, property) in properties {
                     path.push(name.clone());
                     if let Some(header) = property.get(ANNOTATION) {
-                        found.push(MirroredArgument { header: header_of(header, property)?, path: path.clone() });
+                        found.add(header_of(header, property)?, path)?;
                     }
                     walk(property, path, found)?;
                     path.pop();
@@ -142,6 +162,17 @@ mod tests {
         let all = values(json!({ "region": "eu", "deep": { "n": -7 } }));
         assert_eq!(all, [(name("region"), Some("eu".into())), (name("n"), Some("-7".into()))]);
         assert_eq!(values(json!({ "region": null })), [(name("region"), None), (name("n"), None)]);
+    }
+
+    /// The paths together would be 250 MiB.
+    #[test]
+    fn a_long_name_above_many_annotations_is_an_error() {
+        let leaf = |n: usize| (format!("a{n}"), json!({ "type": "string", "x-mcp-header": format!("h{n}") }));
+        let leaves: serde_json::Map<_, _> = (0..2_000).map(leaf).collect();
+        let schema = |name: String| json!({ "properties": { name: { "type": "object", "properties": leaves } } });
+        assert_eq!(mirrored_arguments(&schema("k".to_owned())).unwrap().len(), 2_000);
+        let why = mirrored_arguments(&schema("k".repeat(128 << 10))).unwrap_err();
+        assert!(why.contains("more than 65536 bytes"), "{why}");
     }
 
     #[test]

@@ -11,13 +11,15 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::config::{PluginTable, ProfileTable, SourceTable};
+use crate::control::ListedDefinition;
 use crate::front::http::{FrontError, HttpFront};
 use crate::gate::{AnswerRoute, GivenAnswer, InboxError, QuestionEvent};
+use crate::item::ItemKind;
 use crate::plugin::NativeError;
 use crate::session::Progress;
 use crate::source::NativeSource;
 
-/// A legacy server with one tool, which reports its progress before it answers.
+/// A legacy server with one tool, which reports its progress before it answers, and a prompt with the same definition.
 struct Oven;
 
 #[async_trait]
@@ -61,9 +63,9 @@ fn answers(request: &serde_json::Value) -> Vec<serde_json::Value> {
     let answer = |result: serde_json::Value| json!({ "id": id, "result": result });
     match request["method"].as_str().unwrap_or_default() {
         "initialize" => vec![answer(json!({
-            "protocolVersion": "2025-11-25", "capabilities": { "tools": {} }, "serverInfo": { "name": "oven", "version": "1" }
+            "protocolVersion": "2025-11-25", "capabilities": { "tools": {}, "prompts": {} }, "serverInfo": { "name": "oven", "version": "1" }
         }))],
-        "tools/list" => vec![answer(json!({ "tools": [{
+        list @ ("tools/list" | "prompts/list") => vec![answer(json!({ list.trim_end_matches("/list"): [{
             "name": "bake", "title": "Bake bread", "inputSchema": { "type": "object" },
             "outputSchema": { "type": "object" }, "annotations": { "readOnlyHint": true }
         }] }))],
@@ -94,6 +96,28 @@ async fn oven(folder: &std::path::Path, approve: &str) -> Broker {
         .build()
         .unwrap();
     Broker::builder(config, Launcher::SelfExec).source("oven", Oven).build().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_accepts_a_prompt_accepts_no_tool_with_the_same_definition() {
+    let folder = tempfile::tempdir().unwrap();
+    let broker = oven(folder.path(), "never").await;
+    let compared = async || {
+        let compared = lock_comparison::compare(&broker.inner, ItemKind::Prompt).await.unwrap();
+        let of = |kind: &str| {
+            let mut all = compared["definitions"].as_array().unwrap().iter();
+            all.find(|definition| definition["kind"] == kind).unwrap().clone()
+        };
+        [of("tool"), of("prompt")]
+    };
+    let [tool, prompt] = compared().await;
+    assert_eq!(tool["digest"], prompt["digest"]);
+    let digest = prompt["digest"].as_str().unwrap().parse().unwrap();
+    let accepted = [ListedDefinition { kind: ItemKind::Prompt, digest }];
+    broker.accept_listed(&"oven".parse().unwrap(), ItemKind::Prompt, &accepted, "me").await.unwrap();
+    let [tool, prompt] = compared().await;
+    assert_eq!((&tool["state"], &prompt["state"]), (&json!("new"), &json!("accepted")));
+    broker.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

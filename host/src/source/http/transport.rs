@@ -24,7 +24,7 @@ use super::headers;
 use crate::call::Cause;
 use crate::egress::{EgressError, HttpClient, OutgoingRequest, shown};
 use crate::escape::escape_hidden;
-use crate::limits::CLOSE_DEADLINE;
+use crate::limits::{CLOSE_DEADLINE, MAX_DEFINITION_BYTES};
 use crate::name::SourceName;
 use crate::oauth::Bearer;
 use crate::protocol::param_header::{self, MirroredArgument};
@@ -129,7 +129,8 @@ impl Transport for HttpTransport {
         let mut mirrored = HashMap::new();
         let usable = tools.into_iter().filter(|tool| {
             let name = tool.get_str("name").unwrap_or_default();
-            if !tool.as_str().contains(param_header::ANNOTATION) {
+            // What is larger is not offered, and not read here.
+            if tool.as_bytes().len() > MAX_DEFINITION_BYTES || !tool.as_str().contains(param_header::ANNOTATION) {
                 return true;
             }
             let schema: serde_json::Value =

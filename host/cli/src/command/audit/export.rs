@@ -304,7 +304,8 @@ fn created(path: &Path, hint: &str) -> anyhow::Result<File> {
     }
 }
 
-/// Opens a file at the end of its last whole line. Returns it with the call of that line.
+/// Opens a file at the end of its last whole line. Returns it with the call of that line. A file that has something else in it
+/// stays as it is.
 fn continued(path: &Path, format: LineFormat) -> anyhow::Result<(File, Option<Ulid>)> {
     let failed = || format!("cannot continue {}", path.display());
     let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
@@ -316,15 +317,15 @@ fn continued(path: &Path, format: LineFormat) -> anyhow::Result<(File, Option<Ul
     // A line that was cut is written again.
     let whole = end.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let cut = start + whole as u64;
-    file.set_len(cut).and_then(|()| file.seek(SeekFrom::Start(cut))).with_context(failed)?;
     let lines = String::from_utf8_lossy(end.get(..whole).unwrap_or_default());
     let last = match lines.lines().next_back() {
-        None => None,
-        Some(heading) if cut > 0 && format.heading().trim_end() == heading => None,
-        Some(line) => Some(format.call(line).with_context(|| {
+        None if length == 0 || format.heading().as_bytes().starts_with(&end) => None,
+        Some(heading) if !heading.is_empty() && format.heading().trim_end() == heading => None,
+        line => Some(line.and_then(|line| format.call(line)).with_context(|| {
             format!("{}: its last line is not a call as `--format {}` writes it", path.display(), format.word())
         })?),
     };
+    file.set_len(cut).and_then(|()| file.seek(SeekFrom::Start(cut))).with_context(failed)?;
     Ok((file, last))
 }
 
@@ -386,6 +387,13 @@ mod tests {
         assert_eq!(last, entry().call.parse().ok());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), whole, "the line that was cut is gone");
         assert!(continued(&path, LineFormat::Ocsf).unwrap_err().to_string().contains("--format ocsf"));
+        for other in ["PAR1 and no line", "a file of lines\nthat is something else", "x"] {
+            std::fs::write(&path, other).unwrap();
+            assert!(continued(&path, format).unwrap_err().to_string().contains("--format csv"), "{other}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), other, "it stays as it is");
+        }
+        std::fs::write(&path, format.heading().get(..3).unwrap()).unwrap();
+        assert!(matches!(continued(&path, format), Ok((_, None))), "its heading was cut");
         assert!(created(&path, CONTINUE).unwrap_err().to_string().contains("--resume"));
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow, bail};
 use portcullis::broker::{Broker, ComparedDefinition, LockComparison};
 use portcullis::config::data_dir_switch;
-use portcullis::control::{self, ControlRefusal, ControlRequest};
+use portcullis::control::{self, ControlRefusal, ControlRequest, ListedDefinition};
 use portcullis::item::ItemKind;
 
 use crate::output::{self, escape_hidden};
@@ -90,7 +90,7 @@ impl Brokers {
             left = others;
             let sources = mine.chunk_by(|one, other| one.source == other.source);
             for mine in sources {
-                let definitions: Vec<_> = mine.iter().map(|definition| definition.digest).collect();
+                let definitions: Vec<_> = mine.iter().map(|definition| listed(definition)).collect();
                 let Some(source) = mine.first().map(|definition| definition.source.clone()) else { continue };
                 match place {
                     Place::Here(broker) => {
@@ -109,4 +109,8 @@ impl Brokers {
         }
         Ok(())
     }
+}
+
+fn listed(definition: &ComparedDefinition) -> ListedDefinition {
+    ListedDefinition { kind: definition.kind, digest: definition.digest }
 }
