@@ -24,6 +24,10 @@ use crate::protocol::{Answer, Json, Method};
 /// The largest number of links to parts of a result that stand in the result itself. Its note names all parts.
 const MAX_LINKS: usize = 16;
 
+/// The largest structured content, and text, that are read to see whether they say the same: read into values, they take
+/// many times their size.
+const MAX_COMPARED_BYTES: usize = 1 << 20;
+
 /// What was changed in one answer.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Changes {
@@ -195,11 +199,15 @@ fn structured(result: &Json) -> Option<Json> {
     result.get("structuredContent").filter(|structured| *structured != Json::null())
 }
 
-/// Reports whether a text block says the same as structured content.
+/// Reports whether a text block says the same as structured content, as far as both are small enough to be compared.
 fn is_said(structured: &Json, blocks: &[Json]) -> bool {
+    if structured.as_bytes().len() > MAX_COMPARED_BYTES {
+        return false;
+    }
     let value = structured.to_value();
     let texts = blocks.iter().filter_map(|block| block.get_str("text"));
-    texts.into_iter().any(|text| Json::parse(text).is_ok_and(|said| said.to_value() == value))
+    let mut small = texts.filter(|text| text.len() <= MAX_COMPARED_BYTES);
+    small.any(|text| Json::parse(text).is_ok_and(|said| said.to_value() == value))
 }
 
 /// Adds structured content as a text, unless a text says the same.

@@ -120,6 +120,12 @@ impl FunctionsComponent {
         arguments: &Json,
     ) -> Result<Result<Json, ToolFailure>, PluginFailure> {
         let Some(function) = self.0.functions.get(tool) else { return Ok(Err(ToolFailure::UnknownTool)) };
+        // Read into values they take many times their size.
+        let (bytes, most) = (arguments.as_bytes().len(), limits::PAYLOAD_OUTPUT_BYTES);
+        if bytes > most {
+            let why = format!("the arguments have {bytes} bytes; a function takes at most {most}");
+            return Ok(Err(ToolFailure::InvalidArguments(why)));
+        }
         let parameters = match function.parameters(arguments) {
             Ok(parameters) => parameters,
             Err(why) => return Ok(Err(ToolFailure::InvalidArguments(why))),

@@ -101,6 +101,16 @@ async fn a_function_is_called_and_its_error_is_one_of_the_tool() {
 }
 
 #[tokio::test]
+async fn arguments_that_would_fill_the_memory_are_not_read() {
+    let functions = functions().await;
+    let large = "x".repeat(crate::limits::PAYLOAD_OUTPUT_BYTES);
+    let Err(ToolFailure::InvalidArguments(why)) = call(&functions, "greet", json!({ "name": large })).await else {
+        panic!("it is read")
+    };
+    assert!(why.contains("at most 8388608"), "{why}");
+}
+
+#[tokio::test]
 async fn integers_of_64_bits_lose_nothing_on_either_way() {
     let functions = functions().await;
     let there = json!({ "v": [i64::MIN, u64::MAX] });
