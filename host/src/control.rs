@@ -100,7 +100,7 @@ pub enum ControlRequest {
 }
 
 /// One definition that a source lists. A tool and a prompt can be the same text, and then have the same digest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ListedDefinition {
     /// The kind of the item.
     pub kind: ItemKind,

@@ -103,7 +103,7 @@ async fn who_accepts_a_prompt_accepts_no_tool_with_the_same_definition() {
     let folder = tempfile::tempdir().unwrap();
     let broker = oven(folder.path(), "never").await;
     let compared = async || {
-        let compared = lock_comparison::compare(&broker.inner, ItemKind::Prompt).await.unwrap();
+        let compared = crate::broker::lock_comparison::compare(&broker.inner, ItemKind::Prompt).await.unwrap();
         let of = |kind: &str| {
             let mut all = compared["definitions"].as_array().unwrap().iter();
             all.find(|definition| definition["kind"] == kind).unwrap().clone()
