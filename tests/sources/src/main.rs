@@ -209,7 +209,8 @@ impl Server {
             },
             "crowd" => {
                 let question = json!({ "method": "vendor/question" });
-                let asked: serde_json::Map<_, _> = (0..1000).map(|number| (number.to_string(), question.clone())).collect();
+                let asked: serde_json::Map<_, _> =
+                    (0..1000).map(|number| (number.to_string(), question.clone())).collect();
                 return Some(Ok(json!({ "resultType": "input_required", "inputRequests": asked })));
             }
             "later" => {
