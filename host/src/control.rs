@@ -26,7 +26,7 @@ use crate::name::ProfileName;
 
 pub use client::{all, one, open_session};
 
-/// The longest line, in bytes. A thousand open questions with their reasons fit.
+/// The longest line, in bytes. Larger arguments of a question are read in parts.
 pub const MAX_LINE_BYTES: usize = 1024 * 1024;
 
 /// The longest time that one exchange may take, on either side. Answers come from memory.
@@ -42,8 +42,15 @@ const MAX_CONNECTIONS: usize = 16;
 pub enum ControlRequest {
     /// Reads the state of the broker and of its sources.
     Status,
-    /// Lists the questions that wait for a person.
+    /// Lists the questions that wait for a person. What is too large for the list is cut, and says so.
     Asks,
+    /// Reads one of these questions in parts; the reply to each request is a part of the text of its arguments.
+    Show {
+        /// The question's id.
+        ask: String,
+        /// The byte of the text at which the part begins. The rest of the question comes with the part that begins at 0.
+        from: usize,
+    },
     /// Answers one of these questions.
     Answer {
         /// The question's id.
@@ -280,7 +287,14 @@ async fn exchange(mut stream: UnixStream, broker: Arc<dyn ControlHandler>) -> Re
         Err(error) => return Err(error),
     };
     let session = session.filter(|_| reply.is_ok());
-    wire::send(&mut stream, &wire::Envelope::from(reply)).await?;
+    match wire::send(&mut stream, &wire::Envelope::from(reply)).await {
+        // Without a reply, whoever asked could not tell this broker from one that has ended.
+        Err(error @ ControlError::TooLong) => {
+            let refusal = ControlRefusal::Error(format!("the reply is too long: {error}"));
+            return wire::send(&mut stream, &wire::Envelope::Refused(refusal)).await;
+        }
+        sent => sent?,
+    }
     if let Some(profile) = session {
         broker.connected(LocalConnection { stream, profile });
     }

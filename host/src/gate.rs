@@ -7,6 +7,7 @@
 mod ambiguity;
 mod approval;
 mod budget;
+mod excerpt;
 mod form;
 mod inbox;
 mod judge;

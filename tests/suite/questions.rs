@@ -115,6 +115,12 @@ fn a_webhook_is_told_of_a_question_and_a_person_answers_it_with_a_token_of_their
     assert_eq!(alice.post_to("/mcp", "{}").0, "401");
     let (status, listed) = alice.get("/approvals");
     assert!(status == "200" && listed.contains(id), "{listed}");
+    let (status, whole) = alice.get(&path);
+    let whole: serde_json::Value = serde_json::from_str(&whole).unwrap();
+    assert_eq!(
+        (status.as_str(), &whole["arguments"], &whole["cut"]),
+        ("200", &json!({ "a": 1, "b": 2 }), &json!(false))
+    );
     for (path, body, status) in [
         ("/approvals/nothing", "{\"approve\":true}", "404"),
         (&*path, "{\"approve\":true,\"scope\":\"ever\"}", "400"),

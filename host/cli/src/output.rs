@@ -87,6 +87,41 @@ pub(crate) fn truncate_to_terminal(line: &str) -> String {
     }
 }
 
+/// Returns a line in at most so many columns of a terminal. How much of it is missing is said at its end.
+pub(crate) fn fit(line: &str, columns: usize) -> String {
+    if width(line) <= columns {
+        return line.to_owned();
+    }
+    let all = line.chars().count();
+    let notice = |missing: usize| format!("… {missing} more characters");
+    // In a narrow terminal the mark alone has to do.
+    let kept = columns.checked_sub(width(&notice(all))).unwrap_or(columns.saturating_sub(1));
+    let head = head(line, kept);
+    let missing = all - head.chars().count();
+    if kept + 1 == columns { format!("{head}…") } else { format!("{head}{}", notice(missing)) }
+}
+
+/// Returns the beginning of a text that has at most so many columns.
+pub(crate) fn head(text: &str, columns: usize) -> &str {
+    let mut used = 0;
+    let end = text.char_indices().find(|(_, c)| {
+        used += columns_of(*c);
+        used > columns
+    });
+    text.get(..end.map_or(text.len(), |(at, _)| at)).unwrap_or_default()
+}
+
+/// Returns the columns that a text takes on a terminal, or more.
+pub(crate) fn width(text: &str) -> usize {
+    text.chars().map(columns_of).sum()
+}
+
+/// Returns the columns of a character: two for each that could be wide. The first wide ones are those of Hangul, and most
+/// punctuation, arrows and signs are narrow.
+fn columns_of(c: char) -> usize {
+    if c < '\u{1100}' || ('\u{2010}'..'\u{2300}').contains(&c) { 1 } else { 2 }
+}
+
 /// Returns a number of things in words, such as "1 call" or "2 calls", for things whose plural has an `s`.
 pub(crate) fn counted(count: impl TryInto<u64>, thing: &str) -> String {
     let count = count.try_into().unwrap_or(u64::MAX);

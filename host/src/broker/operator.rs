@@ -12,6 +12,7 @@ use super::{Broker, Inner, lock_comparison};
 use crate::context::Upstream;
 use crate::control::{
     ControlError, ControlHandler, ControlRefusal, ControlReply, ControlRequest, ControlSocket, LocalConnection,
+    MAX_LINE_BYTES,
 };
 use crate::gate::{AnswerRoute, GivenAnswer, InboxError};
 use crate::ledger::{Event, EventKind, LedgerTrouble};
@@ -23,6 +24,13 @@ const RESTART_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The largest number of connections for sessions that wait to be taken.
 const MAX_WAITING: usize = 16;
+
+/// The most bytes of the list of questions: those of a line, without what a reply has around it.
+const MAX_LIST_BYTES: usize = MAX_LINE_BYTES - 1024;
+
+/// The most bytes of a part of a question's arguments. The question comes with the first part, in as many bytes at most,
+/// and each quote or backslash of the part takes two in the reply.
+const MAX_PART_BYTES: usize = MAX_LINE_BYTES / 4;
 
 /// Opens the control socket.
 pub(super) fn listen(inner: &Arc<Inner>) -> Result<ControlSocket, ControlError> {
@@ -65,14 +73,15 @@ impl Broker {
 async fn answer(inner: &Inner, request: ControlRequest) -> ControlReply {
     match request {
         ControlRequest::Status => Ok(status(inner)),
-        ControlRequest::Asks => Ok(json!(inner.lasting.inbox.list())),
+        ControlRequest::Asks => Ok(json!(inner.lasting.inbox.list_within(MAX_LIST_BYTES))),
+        ControlRequest::Show { ask, from } => {
+            let part = inner.lasting.inbox.part(&ask, from, MAX_PART_BYTES);
+            part.map(|part| json!(part)).map_err(|error| unanswered(&error))
+        }
         ControlRequest::Answer { ask, approve, scope, until, by } => {
             let answer = GivenAnswer { approve, scope, until };
             let answered = inner.lasting.inbox.answer(&ask, &answer, &by, AnswerRoute::Person).await;
-            answered.map(|answered| json!(answered)).map_err(|error| match error {
-                InboxError::Unknown(_) => ControlRefusal::Absent(error.to_string()),
-                _ => ControlRefusal::Error(error.to_string()),
-            })
+            answered.map(|answered| json!(answered)).map_err(|error| unanswered(&error))
         }
         ControlRequest::Restart { source, by } => restart(inner, &source, &by).await,
         ControlRequest::Clear { session, by } => clear(inner, &session, &by).await,
@@ -81,6 +90,14 @@ async fn answer(inner: &Inner, request: ControlRequest) -> ControlReply {
         ControlRequest::Accept { source, kind, definitions, by } => {
             lock_comparison::accept(inner, &source, kind, &definitions, &by).await
         }
+    }
+}
+
+/// Returns the refusal of a request about a question. Another broker may have a question that this one does not know.
+fn unanswered(error: &InboxError) -> ControlRefusal {
+    match error {
+        InboxError::Unknown(_) => ControlRefusal::Absent(error.to_string()),
+        _ => ControlRefusal::Error(error.to_string()),
     }
 }
 

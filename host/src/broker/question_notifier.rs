@@ -136,6 +136,8 @@ mod tests {
             client: "<a href=\"x\">&".to_owned(),
             reasons: vec!["because <b>".to_owned()],
             arguments: serde_json::Value::Null,
+            arguments_bytes: 4,
+            cut: false,
             grave: false,
             scopes: Vec::new(),
             waiting: 0,

@@ -2,6 +2,7 @@
 
 mod embedding;
 mod natives;
+mod questions;
 
 use std::sync::Arc;
 use std::time::Duration;

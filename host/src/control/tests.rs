@@ -127,12 +127,13 @@ async fn a_data_folder_with_a_long_path_works() {
 }
 
 #[tokio::test]
-async fn an_answer_over_the_limit_is_an_error() {
+async fn an_answer_over_the_limit_is_a_refusal_that_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = ledger(dir.path()).await;
     let _control = ControlSocket::serve(dir.path(), ledger.chain(), echo("verbose")).unwrap();
     let answers = all(dir.path(), &ControlRequest::Status).await.unwrap();
-    assert!(matches!(answers[0].1, Err(ControlError::Broken(_))), "{answers:?}");
+    let Err(ControlError::Refused(why)) = &answers[0].1 else { panic!("{answers:?}") };
+    assert!(why.contains("the reply is too long") && why.contains("1048576"), "{why}");
 }
 
 #[tokio::test]

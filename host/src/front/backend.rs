@@ -37,6 +37,11 @@ pub(crate) trait Backend: Send + Sync {
         Vec::new()
     }
 
+    /// See [`Inbox::question`](crate::gate::Inbox::question).
+    fn question(&self, id: &str) -> Result<Question, InboxError> {
+        Err(InboxError::Unknown(id.to_owned()))
+    }
+
     /// See [`Inbox::answer`](crate::gate::Inbox::answer): the answer of a person outside the agent's channel.
     async fn answer(&self, id: &str, answer: &GivenAnswer, by: &str) -> Result<AnswerResult, InboxError>;
 }
@@ -93,6 +98,10 @@ impl Backend for Broker {
 
     fn questions(&self) -> Vec<Question> {
         self.inbox().list()
+    }
+
+    fn question(&self, id: &str) -> Result<Question, InboxError> {
+        self.inbox().question(id)
     }
 
     async fn answer(&self, id: &str, answer: &GivenAnswer, by: &str) -> Result<AnswerResult, InboxError> {

@@ -1,24 +1,25 @@
 //! Settling an ask: by an earlier answer, by a person at the agent's side, or by one at another terminal.
 
+mod question;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use super::form::{elicitation, read_elicitation};
-use super::inbox::{ALWAYS, AcceptableTool, MAX_TIMEOUT, NewQuestion, OpenQuestion, QuestionState, offered};
-use super::judge::{self, AskReason};
-use super::{CallRefusal, Inbox, InboxError, Question};
+use super::inbox::{AcceptableTool, MAX_TIMEOUT, OpenQuestion, QuestionState};
+use super::judge;
+use super::{CallRefusal, Inbox, InboxError};
 use crate::agent::{AgentPeer, Elicitation, report_progress};
 use crate::call::{Call, CallView, Phase};
-use crate::config::Detail;
 use crate::digest::Digest;
 use crate::escape::escape_hidden;
-use crate::flow::CallFlow;
-use crate::item::{ItemKind, title_of};
+use crate::item::ItemKind;
 use crate::ledger::{GrantBinding, GrantUse, Ledger};
-use crate::plugin::{AnswerScope, Approval, AskFacts, Concern, GrantFacts, Offer, Settlement};
+use crate::plugin::{AnswerScope, Approval, AskFacts, GrantFacts, Offer, Settlement};
 use crate::protocol::{Answer, Json, Method};
+pub(super) use question::ApprovalQuestion;
 
 /// The time for which a call is held open for a person when the agent cannot ask one itself. Widely used clients give
 /// up on a tool after 60 s; before that they are told how to come back.
@@ -38,33 +39,6 @@ pub(super) struct Approvals {
     timeout: Duration,
     ledger: Ledger,
     policies: Digest,
-}
-
-/// A call that needs a person.
-pub(super) struct ApprovalQuestion<'a> {
-    pub(super) call: &'a Arc<Call>,
-    /// The information flow of the call, if a plugin can ask for it.
-    pub(super) flow: Option<Arc<dyn CallFlow>>,
-    pub(super) reasons: Vec<AskReason>,
-    pub(super) arguments_digest: Digest,
-    pub(super) identity: Digest,
-    pub(super) out_of_band: bool,
-    /// True if the lock file alone could make the question needless.
-    pub(super) lock_settles: bool,
-    /// The amount of detail that the ledger keeps of what plugins say.
-    pub(super) record: Detail,
-}
-
-impl ApprovalQuestion<'_> {
-    /// Returns the reasons as a person reads them.
-    fn texts(&self) -> Vec<String> {
-        self.reasons.iter().map(|reason| reason.concern.message.clone()).collect()
-    }
-
-    /// Returns the reasons as an approval plugin reads them.
-    fn concerns(&self) -> Vec<Concern> {
-        self.reasons.iter().map(|reason| reason.concern.clone()).collect()
-    }
 }
 
 /// The approval that a call needed, if it needed one.
@@ -131,7 +105,8 @@ impl Approvals {
             Plan::Ask(offer) => {
                 let elicitation = if question.out_of_band { Elicitation::None } else { peer.elicitation() };
                 let waits = elicitation != Elicitation::InputRequired;
-                let opened = self.inbox.open(self.draft(&question, binding, offer, acceptable), waits).await;
+                let draft = |binding| question.draft(&self.ledger, self.timeout, binding, offer, acceptable);
+                let opened = self.inbox.open(binding, question.bytes(), waits, draft).await;
                 // Held until the answer has been used, so that an answer which arrives before this call listens for it
                 // still counts for this call.
                 let (pending, _waiting) = opened.map_err(inbox_refusal)?;
@@ -273,40 +248,6 @@ impl Approvals {
         let (item, folder) = (&question.call.item, self.inbox.folder.clone()?);
         let may_be = question.lock_settles && item.kind == ItemKind::Tool && !item.hints.raise_risk();
         may_be.then(|| AcceptableTool { item: Arc::clone(item), identity: question.identity, folder })
-    }
-
-    fn draft(
-        &self,
-        question: &ApprovalQuestion<'_>,
-        binding: GrantBinding,
-        offer: Offer,
-        acceptable: Option<AcceptableTool>,
-    ) -> NewQuestion {
-        let call = question.call;
-        let scopes = offered(&offer).into_iter().chain(acceptable.is_some().then_some(ALWAYS));
-        let summary = Question {
-            id: ulid::Ulid::generate().to_string(),
-            method: call.method.to_string(),
-            tool: call.item.exposed.to_string(),
-            source: call.source().to_string(),
-            name: call.item.name.to_string(),
-            title: title_of(&call.item.definition),
-            hints: call.item.hints.words().collect(),
-            principal: call.caller.principal.to_string(),
-            profile: call.caller.profile.to_string(),
-            client: call.caller.client.to_string(),
-            reasons: question.texts(),
-            arguments: call.arguments.to_value(),
-            grave: call.item.hints.may_do_harm(),
-            scopes: scopes.collect(),
-            // Both change as long as the question is open, so that it is asked for them.
-            waiting: 0,
-            expires_in: 0,
-        };
-        let (session, call) = (call.caller.session.clone(), call.id.clone());
-        let recorded = question.reasons.iter().map(|reason| reason.recorded(&self.ledger, question.record)).collect();
-        let (ledger, expires, out_of_band) = (self.ledger.clone(), Instant::now() + self.timeout, question.out_of_band);
-        NewQuestion { summary, recorded, binding, offer, acceptable, out_of_band, session, call, expires, ledger }
     }
 
     fn input_required(&self, pending: &OpenQuestion) -> Json {

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::excerpt::{excerpt, shorten_strings};
 use super::inbox::{ALWAYS, HOUR, OpenQuestion, Question};
 use crate::escape::escape_hidden;
 use crate::protocol::{Json, Method};
@@ -16,8 +17,8 @@ const MAX_SHOWN_STRING: usize = 200;
 /// Returns the parameters of `elicitation/create`: a form with one choice and no default.
 pub(super) fn elicitation(pending: &OpenQuestion) -> serde_json::Value {
     let summary = pending.summary();
-    let (shown, cut) = show(&summary.arguments);
-    let notice = if cut { " (shortened: `portcullis approvals show` has all of them)" } else { "" };
+    let (shown, is_cut) = show(&pending.arguments.text);
+    let notice = if is_cut { " (shortened: `portcullis approvals show` has all of them)" } else { "" };
     // The arguments come last, so that nothing in them can pass for what follows them.
     let message = format!(
         "Portcullis: May {} of source `{}` run? Reasons: {}. Question {}. Arguments{notice}: {shown}",
@@ -58,8 +59,9 @@ pub fn scope_in_words(scope: &str, offered: &[&str]) -> &'static str {
 
 /// Returns what is to run: a method, and the item that it is about, if it names one.
 fn what(summary: &Question) -> String {
-    let (method, name) = (excerpt(&escape_hidden(&summary.method), MAX_SHOWN_STRING), escape_hidden(&summary.name));
-    let title = summary.title.as_deref().map(|title| excerpt(&escape_hidden(title), MAX_SHOWN_STRING));
+    let method = excerpt(&escape_hidden(&summary.method), MAX_SHOWN_STRING).into_owned();
+    let name = escape_hidden(&summary.name);
+    let title = summary.title.as_deref().map(|title| excerpt(&escape_hidden(title), MAX_SHOWN_STRING).into_owned());
     let title = title.map(|title| format!(" ({title:?})")).unwrap_or_default();
     // Most questions are about a tool, and its call is what a person expects.
     let method = if name.is_empty() || summary.method != *Method::ToolsCall {
@@ -74,37 +76,12 @@ fn what(summary: &Question) -> String {
     }
 }
 
-/// Returns the arguments as a person is shown them, and whether something was left out. Long strings are cut one by
-/// one, in their middle, so that none of them can push another argument out of sight.
-fn show(arguments: &serde_json::Value) -> (String, bool) {
-    let mut short = arguments.clone();
-    shorten(&mut short);
-    let text = short.to_string();
-    let text = escape_hidden(&text);
+/// Returns the arguments as a person is shown them, and whether something was left out.
+fn show(arguments: &Json) -> (String, bool) {
+    let (short, is_cut) = shorten_strings(arguments.as_str(), MAX_SHOWN_STRING);
+    let text = escape_hidden(&short);
     let shown = excerpt(&text, MAX_SHOWN);
-    let cut = short != *arguments || shown != text;
-    (shown, cut)
-}
-
-// Recursion is bounded: arguments are never nested deeper than `MAX_NESTING`.
-fn shorten(value: &mut serde_json::Value) {
-    match value {
-        serde_json::Value::String(text) => *text = excerpt(text, MAX_SHOWN_STRING),
-        serde_json::Value::Array(items) => items.iter_mut().for_each(shorten),
-        serde_json::Value::Object(members) => members.values_mut().for_each(shorten),
-        _ => {}
-    }
-}
-
-/// Returns at most about `max` characters of a text: its two ends, and how much is missing between them.
-fn excerpt(text: &str, max: usize) -> String {
-    let count = text.chars().count();
-    if count <= max {
-        return text.to_owned();
-    }
-    let head: String = text.chars().take(max / 2).collect();
-    let tail: String = text.chars().skip(count - max / 2).collect();
-    format!("{head} …({} characters left out)… {tail}", count - max / 2 * 2)
+    (shown.to_string(), is_cut || shown != text)
 }
 
 /// Returns whether an `ElicitResult` approves, with its scope. `None` if the person gave no answer (`cancel`).

@@ -2,29 +2,32 @@
 
 mod acceptance;
 mod answer;
+mod arguments;
 mod error;
 mod events;
 mod expiry;
 mod question;
+mod reading;
 mod settle;
 mod waiter_count;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::broadcast;
 
 use crate::call::{CallId, SessionId};
+use crate::digest::Digest;
 use crate::ledger::{EventKind, GrantBinding, Ledger};
 use crate::plugin::Offer;
 use crate::sealing_key::SealingKey;
 use crate::sync::{Mutex, MutexGuard};
 pub(super) use acceptance::{ALWAYS, AcceptableTool};
 pub use answer::{AnswerResult, AnswerRoute, GivenAnswer};
+pub(super) use arguments::QuestionArguments;
 pub use error::InboxError;
 use events::EventSubscribers;
 pub use events::QuestionEvent;
@@ -37,6 +40,12 @@ const MAX_OPEN: usize = 256;
 
 /// The most questions of one session: a share that leaves room for others when an agent runs away.
 const MAX_OPEN_PER_SESSION: usize = 32;
+
+/// The most bytes of arguments and reasons of all open questions, which are kept until they are answered.
+const MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// The most bytes of arguments and reasons of the open questions of one session.
+const MAX_BYTES_PER_SESSION: usize = 16 * 1024 * 1024;
 
 /// The longest a question may wait whatever the configuration says (30 days), so that its end can be computed.
 pub(super) const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -125,8 +134,14 @@ pub struct Question {
     pub client: String,
     /// The reasons why a person is asked.
     pub reasons: Vec<String>,
-    /// The arguments, whole, in placeholder form; as their text where JSON readers would show another value.
+    /// The arguments, in placeholder form; as their text where JSON readers would show another value. Of more than 16 KiB
+    /// the long strings are cut in their middle; if that is not enough, this is a string with the two ends of their text.
+    /// [`Question::cut`] then is true, and [`Inbox::question`] has all of them.
     pub arguments: serde_json::Value,
+    /// The size of the whole arguments: the bytes of their text.
+    pub arguments_bytes: usize,
+    /// True if something is left out here: a part of the arguments, or, where an answer has a limit, of other texts.
+    pub cut: bool,
     /// True if the tool may destroy something or reach beyond its source.
     pub grave: bool,
     /// The scopes that an answer may have.
@@ -139,7 +154,9 @@ pub struct Question {
 
 /// A new question.
 pub(super) struct NewQuestion {
+    /// The question without its arguments.
     pub(super) summary: Question,
+    pub(super) arguments: QuestionArguments,
     /// The reasons as the ledger keeps them.
     pub(super) recorded: Vec<serde_json::Value>,
     pub(super) binding: GrantBinding,
@@ -184,21 +201,6 @@ impl Inbox {
     /// Ends the receivers of events: the broker shuts down.
     pub(crate) fn close(&self) {
         self.events.close();
-    }
-
-    /// Returns the open questions, oldest first. A question that has expired is none of them.
-    #[must_use]
-    pub fn list(&self) -> Vec<Question> {
-        self.expire_overdue();
-        let mut asks: Vec<_> = self.lock().values().map(|pending| pending.summary()).collect();
-        asks.sort_by(|a, b| a.id.cmp(&b.id));
-        asks
-    }
-
-    /// Returns how many questions are open.
-    pub(crate) fn len(&self) -> usize {
-        self.expire_overdue();
-        self.lock().len()
     }
 
     /// Answers a question by its id or a unique prefix. `by` says who, for the ledger; no name at all, and the words by which
@@ -268,55 +270,42 @@ impl Inbox {
         }
     }
 
-    /// Opens a question, or joins the identical one that is open already. A call that `waits` for the answer is counted
-    /// before the question becomes visible, and for as long as it holds the returned guard.
+    /// Opens a question that keeps this many bytes, or joins the identical one that is open already. A call that `waits`
+    /// for the answer is counted before the question becomes visible, and for as long as it holds the returned guard. The
+    /// question is drafted only if there is room for it.
     pub(super) async fn open(
         &self,
-        draft: NewQuestion,
+        binding: GrantBinding,
+        bytes: usize,
         waits: bool,
+        draft: impl FnOnce(GrantBinding) -> NewQuestion,
     ) -> Result<(Arc<OpenQuestion>, Option<WaiterCount>), InboxError> {
         self.expire_overdue();
-        let key = key(&draft.binding);
-        let (pending, waiting, reasons) = {
+        let key = key(&binding);
+        let wait_for = |pending: &Arc<OpenQuestion>| waits.then(|| WaiterCount::new(&pending.waiting));
+        let joined = |open: &HashMap<String, Arc<OpenQuestion>>| {
+            identical(open, key).map(|pending| (Arc::clone(pending), wait_for(pending)))
+        };
+        {
+            let open = self.lock();
+            if let Some(joined) = joined(&open) {
+                return Ok(joined);
+            }
+            check_room(&open, &binding.session, bytes)?;
+        }
+        // Not under the lock, as arguments may be large. Another question may be opened meanwhile.
+        let mut drafted = draft(binding);
+        let reasons = std::mem::take(&mut drafted.recorded);
+        let pending = Arc::new(OpenQuestion::new(drafted, key, bytes));
+        let waiting = {
             let mut open = self.lock();
-            if let Some(pending) = open.values().find(|pending| pending.key == key) {
-                return Ok((pending.clone(), waits.then(|| WaiterCount::new(&pending.waiting))));
+            if let Some(joined) = joined(&open) {
+                return Ok(joined);
             }
-            let of_session = open.values().filter(|pending| pending.session == draft.session).count();
-            if open.len() >= MAX_OPEN || of_session >= MAX_OPEN_PER_SESSION {
-                return Err(InboxError::Full);
-            }
-            let NewQuestion {
-                summary,
-                recorded,
-                binding,
-                offer,
-                acceptable,
-                out_of_band,
-                session,
-                call,
-                expires,
-                ledger,
-            } = draft;
-            let pending = Arc::new(OpenQuestion {
-                id: summary.id.clone(),
-                key,
-                summary,
-                binding,
-                offer,
-                acceptable,
-                out_of_band,
-                session,
-                call,
-                expires,
-                ledger,
-                state: watch::Sender::new(QuestionState::Open),
-                waiting: Arc::default(),
-                passes: AtomicUsize::new(0),
-            });
-            let waiting = waits.then(|| WaiterCount::new(&pending.waiting));
+            check_room(&open, &pending.session, bytes)?;
+            let waiting = wait_for(&pending);
             open.insert(pending.id.clone(), pending.clone());
-            (pending, waiting, recorded)
+            waiting
         };
         let Question { method, tool, source, .. } = &pending.summary;
         let body = json!({ "ask": pending.id, "method": method, "tool": tool, "source": source, "reasons": reasons });
@@ -365,6 +354,28 @@ impl Inbox {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<OpenQuestion>>> {
         lock(&self.open)
     }
+}
+
+/// Returns the open question with this key.
+fn identical(open: &HashMap<String, Arc<OpenQuestion>>, key: Digest) -> Option<&Arc<OpenQuestion>> {
+    open.values().find(|pending| pending.key == key)
+}
+
+/// Checks that a session may open one more question, which keeps this many bytes.
+fn check_room(open: &HashMap<String, Arc<OpenQuestion>>, session: &SessionId, bytes: usize) -> Result<(), InboxError> {
+    let (mut of_session, mut bytes_of_session, mut all_bytes) = (0, bytes, bytes);
+    for pending in open.values() {
+        all_bytes += pending.bytes;
+        if pending.session == *session {
+            of_session += 1;
+            bytes_of_session += pending.bytes;
+        }
+    }
+    let is_full = open.len() >= MAX_OPEN || of_session >= MAX_OPEN_PER_SESSION;
+    if is_full || all_bytes > MAX_BYTES || bytes_of_session > MAX_BYTES_PER_SESSION {
+        return Err(InboxError::Full);
+    }
+    Ok(())
 }
 
 /// Withdraws a question that could not be recorded, and denies the calls that joined it meanwhile.

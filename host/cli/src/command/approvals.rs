@@ -9,11 +9,15 @@ use anyhow::bail;
 use clap::Subcommand;
 use portcullis::control::{self, ControlError, ControlRequest};
 use portcullis::gate::GivenAnswer;
+use portcullis::protocol::Json;
 use serde_json::{Value, json};
 
 use crate::cli::GlobalArgs;
 use crate::output::{self, BOLD, escape_hidden};
 use crate::{moment, runtime};
+
+/// The largest arguments, in bytes, that `show --json` prints as JSON and not as a string with their text.
+const MAX_TREE_BYTES: usize = 1024 * 1024;
 
 /// Answer the questions that calls are waiting for
 ///
@@ -96,7 +100,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         }
         match args.action.as_ref().unwrap_or(&Action::List) {
             Action::List => list(&asks(&folders).await?, global.json),
-            Action::Show { id } => show(&asks(&folders).await?, id, global.json),
+            Action::Show { id } => show(&folders, id, global.json).await,
             Action::Approve { answered, scope, r#for, until } => {
                 let mut given = GivenAnswer::yes();
                 (given.scope, given.until) = (scope.clone(), until.or(*r#for));
@@ -129,8 +133,8 @@ fn list(asks: &[Value], json: bool) -> anyhow::Result<ExitCode> {
     }
     for ask in asks.iter().filter(|_| !json) {
         let text = |key: &str| escape_hidden(ask[key].as_str().unwrap_or_default()).into_owned();
-        output::text(&format!(
-            "{BOLD}{}{BOLD:#}  {}  {}  by {} ({})  {} waiting, {} s left\n",
+        let line = output::truncate_to_terminal(&format!(
+            "{}  {}  {}  by {} ({})  {} waiting, {} s left",
             text("id"),
             text("method"),
             text("tool"),
@@ -138,18 +142,24 @@ fn list(asks: &[Value], json: bool) -> anyhow::Result<ExitCode> {
             text("profile"),
             ask["waiting"],
             ask["expiresIn"],
-        ))?;
+        ));
+        let (id, rest) = line.split_once(' ').unwrap_or((line.as_str(), ""));
+        output::text(&format!("{BOLD}{id}{BOLD:#} {rest}\n"))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(asks: &[Value], id: &str, json: bool) -> anyhow::Result<ExitCode> {
-    let ask = find(asks, id)?;
+async fn show(folders: &[PathBuf], id: &str, json: bool) -> anyhow::Result<ExitCode> {
+    let asks = asks(folders).await?;
+    let ask = whole(folders, find(&asks, id)?).await?;
     if json {
-        output::json(ask)?;
+        output::json(&ask)?;
         return Ok(ExitCode::SUCCESS);
     }
-    for (key, value) in ask.as_object().into_iter().flatten() {
+    // The arguments come last, so that nothing in them can pass for what follows them.
+    let is_last = |(key, _): &(&String, &Value)| *key == "arguments";
+    let (last, first): (Vec<_>, Vec<_>) = ask.as_object().into_iter().flatten().partition(is_last);
+    for (key, value) in first.into_iter().chain(last) {
         let shown = match value {
             Value::String(text) => text.clone(),
             other => other.to_string(),
@@ -157,6 +167,35 @@ fn show(asks: &[Value], id: &str, json: bool) -> anyhow::Result<ExitCode> {
         output::text(&format!("{key:10}  {}\n", escape_hidden(&shown)))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns a question with everything that the list leaves out of it. Large arguments are their text, as a tree takes
+/// many times the memory.
+async fn whole(folders: &[PathBuf], ask: &Value) -> anyhow::Result<Value> {
+    if ask["cut"] != true {
+        return Ok(ask.clone());
+    }
+    let id = ask["id"].as_str().unwrap_or_default();
+    let (mut question, mut text, mut next) = (Value::Null, String::new(), Some(0));
+    while let Some(from) = next {
+        let mut part = request(folders, &ControlRequest::Show { ask: id.to_owned(), from }).await?;
+        if from == 0 {
+            question = part.get_mut("question").map(Value::take).unwrap_or_default();
+        }
+        text.push_str(part["text"].as_str().unwrap_or_default());
+        next = part["next"].as_u64().and_then(|next| usize::try_from(next).ok()).filter(|next| *next > from);
+    }
+    let Some(members) =
+        question.as_object_mut().filter(|members| members.get("argumentsBytes") == Some(&json!(text.len())))
+    else {
+        bail!("the broker of question {id} did not say all of its arguments");
+    };
+    let arguments = match Json::parse(text.clone()) {
+        Ok(arguments) if text.len() <= MAX_TREE_BYTES => arguments.to_value(),
+        _ => Value::String(text),
+    };
+    members.insert("arguments".to_owned(), arguments);
+    Ok(question)
 }
 
 fn find<'a>(asks: &'a [Value], id: &str) -> anyhow::Result<&'a Value> {
@@ -199,12 +238,17 @@ async fn answer(folders: &[PathBuf], answered: &Answered, given: &GivenAnswer, j
 async fn give(folders: &[PathBuf], id: &str, given: &GivenAnswer) -> anyhow::Result<Value> {
     let by = format!("cli (uid {})", rustix::process::getuid().as_raw());
     let GivenAnswer { approve, scope, until, .. } = given.clone();
-    let request = ControlRequest::Answer { ask: id.to_owned(), approve, scope, until, by };
+    let answer = ControlRequest::Answer { ask: id.to_owned(), approve, scope, until, by };
+    request(folders, &answer).await
+}
+
+/// Makes a request about a question to all brokers. Returns the reply of the broker that holds it.
+async fn request(folders: &[PathBuf], request: &ControlRequest) -> anyhow::Result<Value> {
     let mut refusal = None;
     for folder in folders {
-        for (_, answer) in control::all(folder, &request).await? {
+        for (_, answer) in control::all(folder, request).await? {
             match answer {
-                Ok(answered) => return Ok(answered),
+                Ok(reply) => return Ok(reply),
                 Err(error) => {
                     // The other brokers do not know the question; the answer of the broker that holds it counts.
                     if !matches!(error, ControlError::Absent(_)) || refusal.is_none() {
@@ -214,7 +258,7 @@ async fn give(folders: &[PathBuf], id: &str, given: &GivenAnswer) -> anyhow::Res
             }
         }
     }
-    bail!("{}", refusal.unwrap_or_else(|| format!("no broker holds question {id}")))
+    bail!("{}", refusal.unwrap_or_else(|| "no broker holds the question".to_owned()))
 }
 
 fn described(answered: &Value) -> String {

@@ -1,7 +1,9 @@
 //! The texts in which a secret could leave: each message by itself, and the pieces of many messages put together.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use portcullis_core::digest::Digest;
 use portcullis_net::egress::{MessageProtocol, SentMessage};
 use serde_json::Value;
 use url::Url;
@@ -11,6 +13,14 @@ use crate::encoding::decoded;
 /// The largest length, in bytes, of a piece whose last word is also taken and decoded by itself. What is longer is
 /// found as it is.
 const PIECE: usize = 256;
+
+/// The largest length, in bytes, of a key in a place, and of the place that a further key is added to. Every string has a
+/// place of its own, so without a limit one long key is kept as often as there are strings below it.
+const MAX_KEY: usize = 64;
+const MAX_PLACE: usize = 128;
+
+/// The number of hexadecimal digits of the digest that stands for what is left out of a place.
+const DIGEST_DIGITS: usize = 16;
 
 /// One place where text leaves, with everything that left there, in order.
 #[derive(Debug, Default)]
@@ -104,15 +114,63 @@ pub(super) fn parent(name: &str) -> String {
     labels.get(labels.len().saturating_sub(2)..).unwrap_or_default().join(".")
 }
 
-/// Calls `each` for every string in JSON, with its place, in which the elements of a list share one.
+/// Calls `each` for every string in JSON, with its place, in which the elements of a list share one. A place stays short,
+/// however long the keys are that lead to it, and differs from every other one.
 pub(super) fn leaves(place: &str, value: &Value, each: &mut impl FnMut(&str, &str)) {
     match value {
         Value::String(text) => each(place, text),
         Value::Array(items) => items.iter().for_each(|item| leaves(place, item, each)),
         Value::Object(members) => {
-            members.iter().for_each(|(key, member)| leaves(&format!("{place}/{key}"), member, each))
+            let place = short(place, MAX_PLACE);
+            members.iter().for_each(|(key, member)| leaves(&format!("{place}/{}", short(key, MAX_KEY)), member, each));
         }
         Value::Number(number) => each(place, &format!("{number},")),
         Value::Bool(_) | Value::Null => {}
+    }
+}
+
+/// Returns a text, or the beginning of one of more than `max` bytes with a part of its digest.
+fn short(text: &str, max: usize) -> Cow<'_, str> {
+    if text.len() <= max {
+        return Cow::Borrowed(text);
+    }
+    let digest = Digest::of(text.as_bytes()).to_string();
+    let digest = digest.trim_start_matches("sha256:").get(..DIGEST_DIGITS).unwrap_or_default().to_owned();
+    let kept = text.floor_char_boundary(max.saturating_sub(digest.len()));
+    Cow::Owned(format!("{}…{digest}", text.get(..kept).unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn places(value: &Value) -> Vec<String> {
+        let mut places = Vec::new();
+        leaves("", value, &mut |place, _| places.push(place.to_owned()));
+        places
+    }
+
+    #[test]
+    fn the_places_of_many_strings_below_a_long_key_are_short() {
+        let members: serde_json::Map<_, _> = (0..90_000).map(|n| (format!("a{n}"), json!("x"))).collect();
+        let places = places(&json!({ "k".repeat(1 << 20): members }));
+        let bytes: usize = places.iter().map(String::len).sum();
+        assert!(places.len() == 90_000 && bytes < 90_000 * (MAX_PLACE + MAX_KEY), "{bytes} bytes");
+    }
+
+    #[test]
+    fn what_is_left_out_of_a_place_still_tells_it_from_others() {
+        let long = |end: &str| format!("{}{end}", "é".repeat(1000));
+        let nested = |key: &str| (0..100).fold(json!("x"), |inner, _| json!({ key: inner, "same": 1 }));
+        let value = json!({ long("a"): "x", long("b"): "x", "deep": nested("a"), "deeper": nested(&long("c")), "a": ["x", "y"] });
+        let all = places(&value);
+        let different: BTreeSet<_> = all.iter().collect();
+        assert_eq!((all.len(), different.len()), (206, 205), "the elements of a list share a place");
+        assert!(all.iter().all(|place| place.len() <= MAX_PLACE + MAX_KEY + 10), "{all:?}");
+        assert!(all.contains(&"/a".to_owned()) && all.contains(&"/deep/a/same".to_owned()), "{all:?}");
     }
 }

@@ -89,7 +89,7 @@ fn answers(request: &serde_json::Value) -> Vec<serde_json::Value> {
     }
 }
 
-async fn oven(folder: &std::path::Path, approve: &str) -> Broker {
+pub(super) async fn oven(folder: &std::path::Path, approve: &str) -> Broker {
     let config = Config::builder(folder)
         .profile("default", ProfileTable::new().key("approve", approve))
         .source("oven", SourceTable::native("oven"))

@@ -12,7 +12,7 @@ use crate::front::backend::Backend;
 use crate::gate::{GivenAnswer, InboxError};
 use crate::protocol::RpcError;
 
-/// The path at which open questions are listed; below it, each is answered under its id.
+/// The path at which open questions are listed; below it, each is read as a whole and answered under its id.
 pub const APPROVALS_PATH: &str = "/approvals";
 
 /// The largest answer, in bytes.
@@ -34,7 +34,7 @@ pub(super) fn is_about(path: &str) -> bool {
     path.strip_prefix(APPROVALS_PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Lists the questions, or answers one in the name of `person`.
+/// Lists the questions, shows one, or answers one in the name of `person`.
 pub(super) async fn serve(
     backend: &dyn Backend,
     person: &str,
@@ -45,20 +45,23 @@ pub(super) async fn serve(
     let id = path.strip_prefix(APPROVALS_PATH).unwrap_or_default().trim_start_matches('/');
     match (method, id) {
         (&Method::GET, "") => Ok(json(&backend.questions())),
+        (&Method::GET, id) => backend.question(id).map(|question| json(&question)).map_err(|error| refusal(&error)),
         (&Method::POST, id) if !id.is_empty() => {
             let answer = read(body).await?;
             let answered = backend.answer(id, &answer, &format!("person:{person}")).await;
-            answered.map(|answered| json(&answered)).map_err(|error| {
-                let status = match error {
-                    InboxError::Unknown(_) => StatusCode::NOT_FOUND,
-                    InboxError::Ambiguous(_) | InboxError::Scope { .. } | InboxError::End(_) => StatusCode::BAD_REQUEST,
-                    _ => StatusCode::SERVICE_UNAVAILABLE,
-                };
-                HttpRefusal::new(status, RpcError::INVALID_REQUEST, error.to_string())
-            })
+            answered.map(|answered| json(&answered)).map_err(|error| refusal(&error))
         }
-        _ => Err(HttpRefusal::method_not_allowed(if id.is_empty() { "GET" } else { "POST" })),
+        _ => Err(HttpRefusal::method_not_allowed(if id.is_empty() { "GET" } else { "GET, POST" })),
     }
+}
+
+fn refusal(error: &InboxError) -> HttpRefusal {
+    let status = match error {
+        InboxError::Unknown(_) => StatusCode::NOT_FOUND,
+        InboxError::Ambiguous(_) | InboxError::Scope { .. } | InboxError::End(_) => StatusCode::BAD_REQUEST,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    HttpRefusal::new(status, RpcError::INVALID_REQUEST, error.to_string())
 }
 
 fn json(value: &impl serde::Serialize) -> Response {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{MAX_OPEN, MAX_OPEN_PER_SESSION};
+use super::{MAX_BYTES, MAX_BYTES_PER_SESSION, MAX_OPEN, MAX_OPEN_PER_SESSION};
 use crate::ledger::LedgerError;
 use crate::lockfile::LockError;
 
@@ -51,8 +51,13 @@ pub enum InboxError {
     /// The name of the person is a word by which the broker names itself in the ledger.
     #[error("an answer cannot be given by {0:?}, which stands for the broker itself in the ledger: give another name")]
     Reserved(String),
-    /// Too many questions are open.
-    #[error("{MAX_OPEN} questions are open already, or {MAX_OPEN_PER_SESSION} of this session")]
+    /// Too many questions are open, or their arguments are too large.
+    #[error(
+        "{MAX_OPEN} questions are open already, or {MAX_OPEN_PER_SESSION} of this session, or the arguments of all would have \
+         more than {} MiB, or those of this session more than {} MiB",
+        MAX_BYTES >> 20,
+        MAX_BYTES_PER_SESSION >> 20
+    )]
     Full,
     /// The answer could not be recorded.
     #[error("the answer could not be recorded: {0}")]

@@ -8,7 +8,8 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::acceptance::{ALWAYS, AcceptableTool};
-use super::{AnswerRoute, GivenAnswer, InboxError, Question};
+use super::arguments::QuestionArguments;
+use super::{AnswerRoute, GivenAnswer, InboxError, NewQuestion, Question};
 use crate::call::{CallId, SessionId, now_millis};
 use crate::digest::Digest;
 use crate::ledger::{Event, EventKind, GrantBinding, Ledger};
@@ -64,8 +65,12 @@ pub(super) struct AnswerCoverage {
 pub(in crate::gate) struct OpenQuestion {
     pub(in crate::gate) id: String,
     pub(super) key: Digest,
-    /// The question without its `waiting` and `expires_in`, which change. [`OpenQuestion::summary`] has them.
+    /// The question without its arguments, which are kept as text, and its `waiting` and `expires_in`, which change.
+    /// [`OpenQuestion::summary`] has them.
     pub(super) summary: Question,
+    pub(in crate::gate) arguments: QuestionArguments,
+    /// The bytes that count against what the inbox keeps.
+    pub(super) bytes: usize,
     pub(super) binding: GrantBinding,
     pub(super) offer: Offer,
     pub(super) acceptable: Option<AcceptableTool>,
@@ -83,6 +88,40 @@ pub(in crate::gate) struct OpenQuestion {
 }
 
 impl OpenQuestion {
+    pub(super) fn new(draft: NewQuestion, key: Digest, bytes: usize) -> Self {
+        let NewQuestion {
+            summary,
+            arguments,
+            binding,
+            offer,
+            acceptable,
+            out_of_band,
+            session,
+            call,
+            expires,
+            ledger,
+            ..
+        } = draft;
+        Self {
+            id: summary.id.clone(),
+            key,
+            summary,
+            arguments,
+            bytes,
+            binding,
+            offer,
+            acceptable,
+            out_of_band,
+            session,
+            call,
+            expires,
+            ledger,
+            state: watch::Sender::new(QuestionState::Open),
+            waiting: Arc::default(),
+            passes: AtomicUsize::new(0),
+        }
+    }
+
     /// Waits for the answer until `deadline`. Returns `None` if there is none by then. The caller must be counted
     /// ([`WaiterCount`]).
     pub(in crate::gate) async fn wait(&self, deadline: Instant) -> Option<QuestionState> {
@@ -113,10 +152,12 @@ impl OpenQuestion {
         offered(&self.offer)
     }
 
-    /// Returns the question as it is now: how long it stays open, and how many calls wait for its answer.
+    /// Returns the question as it is now: how long it stays open, and how many calls wait for its answer. Large arguments
+    /// are cut.
     pub(in crate::gate) fn summary(&self) -> Question {
         let waiting = self.waiting.load(Ordering::SeqCst);
-        Question { waiting, expires_in: self.expires_in(), ..self.summary.clone() }
+        let (arguments, cut) = self.arguments.listed();
+        Question { arguments, cut, waiting, expires_in: self.expires_in(), ..self.summary.clone() }
     }
 
     /// Returns what an answer covers that arrives by this route.

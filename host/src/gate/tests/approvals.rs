@@ -258,3 +258,43 @@ async fn subscriptions_end_with_the_inbox() {
     answer(&bench, false, None).await;
     assert_eq!(code(waiting.await.unwrap()), "approval-refused");
 }
+
+/// Returns a call whose only argument is a string of this length.
+fn large(path: &str, length: usize) -> String {
+    json!({ "name": "files__read", "arguments": { "path": path, "text": "x".repeat(length) } }).to_string()
+}
+
+#[tokio::test]
+async fn the_arguments_of_open_questions_have_a_limit_in_bytes_for_each_session_and_for_all() {
+    const MIB: usize = 1024 * 1024;
+    let mut bench = Bench::new().await;
+    let full = async |bench: &Bench, params: String| {
+        code(bench.admit(&params, Approve::Always, Elicitation::InputRequired).await.unwrap())
+    };
+    assert_eq!(full(&bench, large("/alone", 16 * MIB)).await, "approvals-full");
+    let path_of = |n: usize| format!("/{n}");
+    for n in 0..4 {
+        bench.session = SessionId::new();
+        input_required(&bench, &large(&path_of(n), 15 * MIB)).await;
+        assert_eq!(full(&bench, large("/more", 2 * MIB)).await, "approvals-full");
+        input_required(&bench, CALL).await;
+    }
+    bench.session = SessionId::new();
+    assert_eq!(full(&bench, large("/fifth", 15 * MIB)).await, "approvals-full");
+    // An answer makes room, also in the session that has none.
+    let id = bench.inbox.list()[0].id.clone();
+    bench.inbox.answer(&id, &GivenAnswer::no(), "test", AnswerRoute::Person).await.unwrap();
+    input_required(&bench, &large("/fifth", 15 * MIB)).await;
+}
+
+#[tokio::test]
+async fn a_form_says_that_large_arguments_are_shortened_and_shows_all_others() {
+    let bench = Bench::new().await;
+    let refused = bench.admit(&large("/etc/passwd", 3_000_000), Approve::Always, Elicitation::InputRequired).await;
+    let Err(CallRefusal::InputRequired(asked)) = refused.unwrap() else { panic!("it asks") };
+    let message = asked.as_str();
+    let notice = "Arguments (shortened: `portcullis approvals show` has all of them): ";
+    let shown = r#"{\"path\":\"/etc/passwd\",\"text\":\"xxx"#;
+    assert!(message.contains(&format!("{notice}{shown}")), "{message}");
+    assert!(message.contains("…(2999800 characters left out)…") && message.len() < 3000, "{message}");
+}

@@ -1,5 +1,7 @@
 //! `portcullis approvals --watch`: shows each question as it comes, and takes the answer from the keyboard.
 
+mod screen;
+
 use std::collections::HashSet;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -9,16 +11,13 @@ use std::time::Duration;
 use anyhow::bail;
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use crossterm::terminal;
-use portcullis::gate::{GivenAnswer, scope_in_words};
+use portcullis::gate::GivenAnswer;
 use serde_json::Value;
 
-use crate::output::{self, BOLD, escape_hidden, escape_hidden_json};
+use crate::output;
 
 /// The pause between two looks for questions: a call waits for the answer.
 const LOOK: Duration = Duration::from_millis(300);
-
-/// The lines of the screen that stay free of arguments.
-const OTHER_LINES: usize = 14;
 
 /// What a person does with a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,60 +149,13 @@ impl<'a> Batch<'a> {
     }
 
     fn show(&self, at: usize) -> anyhow::Result<()> {
-        let ask = self.ask;
-        let text = |key: &str| escape_hidden(ask[key].as_str().unwrap_or_default()).into_owned();
-        let more = if self.others > 0 { format!("  ({} more)", self.others) } else { String::new() };
-        let reasons = ask["reasons"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let reasons: Vec<_> = reasons.map(|reason| format!("\n  because {}", escape_hidden(reason))).collect();
-        let room = usize::from(terminal::size().map_or(24, |(_, rows)| rows)).saturating_sub(OTHER_LINES).max(5);
-        let count = self.meant().count();
-        let shown: String = self.meant().map(|ask| arguments(ask, (room / count).max(1))).collect();
-        let batch = match (self.alike.len(), self.is_whole) {
-            (0, _) => String::new(),
-            (alike, false) => format!("  b answers the {alike} others of this tool too\n"),
-            (alike, true) => format!("  {BOLD}the answer is for all {}{BOLD:#}; b for this one only\n", alike + 1),
-        };
-        let title = ask["title"].as_str().map(|title| format!("  “{}”", escape_hidden(title))).unwrap_or_default();
-        let hints: Vec<_> = ask["hints"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        let hints = match hints.is_empty() {
-            true => String::new(),
-            false => format!("  its source says: {}\n", escape_hidden(&hints.join(", "))),
-        };
-        let grave = if ask["grave"] == true { "  it may destroy something, or reach beyond its source\n" } else { "" };
-        let offered: Vec<&str> = scopes(ask).collect();
-        let titles = std::iter::once("No").chain(offered.iter().map(|scope| scope_in_words(scope, &offered)));
-        let choices: String = titles
-            .enumerate()
-            .map(|(number, title)| format!("{} {title}\n", if number == at { "›" } else { " " }))
-            .collect();
+        // A terminal that does not know its size says 0.
+        let known = terminal::size().ok().filter(|(columns, rows)| *columns > 0 && *rows > 0);
+        let size = known.map_or((80, 24), |(columns, rows)| (columns.into(), rows.into()));
+        let shown = screen::screen(self, at, size);
         output::clear()?;
-        lines(&format!(
-            "{BOLD}{}{BOLD:#}{title} of source {}  {}{more}\n  {} under profile {}, {}\n{hints}{grave}{}\n{batch}\n  arguments:{shown}\n\n{choices}\n\
-             ↑ ↓ choose   Enter answers   s leaves it open   q quits   {} s left",
-            text("name"),
-            text("source"),
-            text("method"),
-            text("principal"),
-            text("profile"),
-            text("client"),
-            reasons.concat().trim_start_matches('\n'),
-            ask["expiresIn"],
-        ))
+        lines(&shown.join("\n"))
     }
-}
-
-/// Returns the first lines of the arguments of a question, each after a new line.
-fn arguments(ask: &Value, room: usize) -> String {
-    let arguments = format!("{:#}", ask["arguments"]);
-    let arguments = escape_hidden_json(&arguments);
-    let all = arguments.lines().count();
-    let cut = if all > room {
-        format!("\n  … {} more lines: portcullis approvals show {}", all - room, escape_hidden(id(ask)))
-    } else {
-        String::new()
-    };
-    let shown: String = arguments.lines().take(room).map(|line| format!("\n  {line}")).collect();
-    shown + &cut
 }
 
 /// Prints lines on a terminal that is read key by key, where a new line does not begin at the left edge by itself.

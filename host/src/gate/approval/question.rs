@@ -1,0 +1,101 @@
+//! The call that a person is asked about, and the question that is made of it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::super::Question;
+use super::super::inbox::{ALWAYS, AcceptableTool, NewQuestion, QuestionArguments, offered};
+use super::super::judge::AskReason;
+use crate::call::Call;
+use crate::config::Detail;
+use crate::digest::Digest;
+use crate::flow::CallFlow;
+use crate::item::title_of;
+use crate::ledger::{GrantBinding, Ledger};
+use crate::plugin::{Concern, Offer};
+
+/// A call that needs a person.
+pub(in crate::gate) struct ApprovalQuestion<'a> {
+    pub(in crate::gate) call: &'a Arc<Call>,
+    /// The information flow of the call, if a plugin can ask for it.
+    pub(in crate::gate) flow: Option<Arc<dyn CallFlow>>,
+    pub(in crate::gate) reasons: Vec<AskReason>,
+    pub(in crate::gate) arguments_digest: Digest,
+    pub(in crate::gate) identity: Digest,
+    pub(in crate::gate) out_of_band: bool,
+    /// True if the lock file alone could make the question needless.
+    pub(in crate::gate) lock_settles: bool,
+    /// The amount of detail that the ledger keeps of what plugins say.
+    pub(in crate::gate) record: Detail,
+}
+
+impl ApprovalQuestion<'_> {
+    /// Returns the reasons as a person reads them.
+    fn texts(&self) -> Vec<String> {
+        self.reasons.iter().map(|reason| reason.concern.message.clone()).collect()
+    }
+
+    /// Returns the bytes that are kept for as long as the question is open: those of its arguments and of its reasons.
+    pub(super) fn bytes(&self) -> usize {
+        let reasons: usize = self.reasons.iter().map(|reason| reason.concern.message.len()).sum();
+        self.call.arguments.as_bytes().len() + reasons
+    }
+
+    /// Returns the reasons as an approval plugin reads them.
+    pub(super) fn concerns(&self) -> Vec<Concern> {
+        self.reasons.iter().map(|reason| reason.concern.clone()).collect()
+    }
+
+    /// Returns the question that is put to a person. Its arguments are copied, so that it keeps nothing else of the
+    /// agent's message.
+    pub(super) fn draft(
+        &self,
+        ledger: &Ledger,
+        timeout: Duration,
+        binding: GrantBinding,
+        offer: Offer,
+        acceptable: Option<AcceptableTool>,
+    ) -> NewQuestion {
+        let call = self.call;
+        let scopes = offered(&offer).into_iter().chain(acceptable.is_some().then_some(ALWAYS));
+        let summary = Question {
+            id: ulid::Ulid::generate().to_string(),
+            method: call.method.to_string(),
+            tool: call.item.exposed.to_string(),
+            source: call.source().to_string(),
+            name: call.item.name.to_string(),
+            title: title_of(&call.item.definition),
+            hints: call.item.hints.words().collect(),
+            principal: call.caller.principal.to_string(),
+            profile: call.caller.profile.to_string(),
+            client: call.caller.client.to_string(),
+            reasons: self.texts(),
+            // What is shown of them is made of their text where it is asked for.
+            arguments: serde_json::Value::Null,
+            arguments_bytes: call.arguments.as_bytes().len(),
+            cut: false,
+            grave: call.item.hints.may_do_harm(),
+            scopes: scopes.collect(),
+            // Both change as long as the question is open, so that it is asked for them.
+            waiting: 0,
+            expires_in: 0,
+        };
+        let arguments = QuestionArguments::of(&call.arguments);
+        let (session, call) = (call.caller.session.clone(), call.id.clone());
+        let recorded = self.reasons.iter().map(|reason| reason.recorded(ledger, self.record)).collect();
+        let (ledger, expires, out_of_band) = (ledger.clone(), Instant::now() + timeout, self.out_of_band);
+        NewQuestion {
+            summary,
+            arguments,
+            recorded,
+            binding,
+            offer,
+            acceptable,
+            out_of_band,
+            session,
+            call,
+            expires,
+            ledger,
+        }
+    }
+}
