@@ -6,7 +6,9 @@
 //! the source's form already are left as they are.
 
 mod alternatives;
+mod budget;
 mod correct;
+mod document;
 mod flatten;
 mod keywords;
 mod merge;
@@ -32,6 +34,12 @@ pub use restore::RestoreError;
 /// The largest number of steps of one repair that are kept for people. What is repaired beyond that is only counted.
 const MAX_STEPS: usize = 64;
 
+/// The most characters of the detail of one step. Details name what the source chose, which may be a text of 256 KiB.
+const MAX_DETAIL: usize = 512;
+
+/// The longest JSON Pointer that is made, in bytes. Each part of a schema has one, with the names of all parts around it.
+const MAX_POINTER: usize = 4096;
+
 /// The repair of one input schema.
 #[derive(Debug)]
 pub struct Repair {
@@ -46,9 +54,11 @@ pub struct Repair {
 pub struct RepairStep {
     /// The kind of the change.
     pub kind: RepairKind,
-    /// The JSON Pointer to the changed part of the source's schema. Escape it before showing it.
+    /// The JSON Pointer to the changed part of the source's schema, or to one around it if that would take more than
+    /// 4 KiB. Escape it before showing it.
     pub at: String,
-    /// The detail, such as the name of a keyword or the new name of a property. Escape it before showing it.
+    /// The detail, such as the name of a keyword or the new name of a property, cut after 512 characters. Escape it before
+    /// showing it.
     pub what: String,
 }
 
@@ -169,7 +179,12 @@ impl Repairs {
     fn add(&mut self, kind: RepairKind, at: &str, what: impl Into<String>) {
         *self.counts.entry(kind).or_default() += 1;
         if self.steps.len() < MAX_STEPS {
-            self.steps.push(RepairStep { kind, at: at.to_owned(), what: what.into() });
+            let mut what = what.into();
+            if let Some((end, _)) = what.char_indices().nth(MAX_DETAIL) {
+                what.truncate(end);
+                what.push('…');
+            }
+            self.steps.push(RepairStep { kind, at: at.to_owned(), what });
         }
     }
 }
@@ -177,8 +192,11 @@ impl Repairs {
 /// The members of a schema.
 type Members = Map<String, Value>;
 
-/// Returns a JSON Pointer extended by one key.
+/// Returns a JSON Pointer extended by one key, or the pointer itself if it would get too long.
 fn pointer(at: &str, key: &str) -> String {
+    if at.len() + key.len() >= MAX_POINTER {
+        return at.to_owned();
+    }
     format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"))
 }
 

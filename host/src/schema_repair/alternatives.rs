@@ -1,14 +1,20 @@
 //! Simplifies alternatives: `anyOf` and `oneOf`.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::keywords::Words;
-use super::merge::{joined, merge};
+use super::merge::{MergeError, joined, merge};
 use super::node::{Node, NodeBuilder, NodeKind};
 use super::plan::RestorePlan;
 use super::resolve::Resolved;
 use super::types::Types;
 use super::{Members, RepairKind, pointer};
+
+/// The most comparisons of two alternatives, and of their members and values, that one repair takes to find out whether
+/// they exclude each other. Beyond this limit the description tells a model that only one may match.
+pub(super) const MAX_COMPARISONS: usize = 200_000;
 
 /// The keywords of an alternative that is nothing but a list of values.
 const OF_VALUES: [&str; 5] = ["type", "const", "enum", "title", "description"];
@@ -46,11 +52,13 @@ impl NodeBuilder<'_> {
                 }
             };
             let (mut merged, repairs) = (resolved, &mut self.repairs);
-            let merges = merge(&mut merged, members.clone(), &mut |lost| {
-                repairs.add(RepairKind::Loosened, &alternative_at, lost)
-            });
-            if merges.is_ok() {
-                found.push(Alternative { members: Ok(merged), references });
+            let mut lost = |lost| repairs.add(RepairKind::Loosened, &alternative_at, lost);
+            match merge(&mut merged, members.clone(), &mut self.resolver.budget, &mut lost) {
+                Ok(()) => found.push(Alternative { members: Ok(merged), references }),
+                Err(MergeError::Impossible(_)) => {}
+                Err(why @ MergeError::TooLarge) => {
+                    found.push(Alternative { members: Err(why.to_string()), references });
+                }
             }
         }
         nullable &= Types::declared(members).is_none_or(|types| types.contains(Types::NULL));
@@ -93,18 +101,16 @@ impl NodeBuilder<'_> {
             return node;
         }
         let nullable = nodes.iter().any(|node| node.nullable);
-        let (mut written, mut plans) = (Vec::new(), Vec::new());
+        let (mut written, mut plans, mut known) = (Vec::new(), Vec::new(), HashSet::new());
         for node in nodes {
             let (schema, plan) = self.emit(Node { nullable: false, ..node }, at);
-            if !written.contains(&schema) {
+            if known.insert(schema.clone()) {
                 written.push(schema);
                 plans.push(plan);
             }
         }
         let mut words = Words::default();
-        let told_apart =
-            |first: usize, plan: &RestorePlan| plans.iter().skip(first + 1).all(|other| plan.is_disjoint(other));
-        if keyword == "oneOf" && !plans.iter().enumerate().all(|(number, plan)| told_apart(number, plan)) {
+        if keyword == "oneOf" && !self.exclude_each_other(&plans) {
             self.repairs.add(RepairKind::Loosened, at, keyword);
             words.note("Exactly one of the alternatives must match");
         }
@@ -121,9 +127,20 @@ impl NodeBuilder<'_> {
         }
     }
 
+    /// Reports whether no value is described by two of the plans. Returns false if that takes too many comparisons to find
+    /// out.
+    fn exclude_each_other(&mut self, plans: &[RestorePlan]) -> bool {
+        let mut disjoint = |plan: &RestorePlan, other| plan.is_disjoint(other, &mut self.comparisons);
+        let mut pairs = plans.iter().enumerate();
+        pairs.all(|(number, plan)| plans.iter().skip(number + 1).all(|other| disjoint(plan, other)))
+    }
+
     /// Makes one object of alternatives at the root, with the members of all. The alternatives themselves are told.
-    pub(super) fn one_object(&mut self, mut members: Members) -> Members {
-        let Some((keyword, list)) = self.take_alternatives(&mut members, "") else { return members };
+    ///
+    /// # Errors
+    /// The reason why that takes more than what is repaired.
+    pub(super) fn one_object(&mut self, mut members: Members) -> Result<Members, String> {
+        let Some((keyword, list)) = self.take_alternatives(&mut members, "") else { return Ok(members) };
         let mut objects = Vec::new();
         for (number, alternative) in list.iter().enumerate() {
             let at = pointer(&pointer("", keyword), &number.to_string());
@@ -141,8 +158,11 @@ impl NodeBuilder<'_> {
             && let Some(only) = objects.pop()
         {
             let repairs = &mut self.repairs;
-            if merge(&mut members, only, &mut |lost| repairs.add(RepairKind::Loosened, "", lost)).is_ok() {
-                return members;
+            let mut lost = |lost| repairs.add(RepairKind::Loosened, "", lost);
+            match merge(&mut members, only, &mut self.resolver.budget, &mut lost) {
+                Ok(()) => return Ok(members),
+                Err(MergeError::Impossible(_)) => {}
+                Err(why @ MergeError::TooLarge) => return Err(why.to_string()),
             }
         }
         self.repairs.add(RepairKind::Loosened, "", keyword);
@@ -153,7 +173,10 @@ impl NodeBuilder<'_> {
             members.get("description").and_then(Value::as_str).map(|said| format!("{said}\n")).unwrap_or_default();
         members.insert("description".to_owned(), format!("{said}{note}").into());
         let common = objects.iter().map(|object| names(object.get("required")));
-        let common = common.reduce(|all, one| all.into_iter().filter(|name| one.contains(name)).collect());
+        let common = common.reduce(|all, one| {
+            let one: HashSet<_> = one.into_iter().collect();
+            all.into_iter().filter(|name| one.contains(name)).collect()
+        });
         let mut required = names(members.get("required"));
         required.extend(common.unwrap_or_default());
         members.insert("required".to_owned(), json!(required));
@@ -169,7 +192,7 @@ impl NodeBuilder<'_> {
             }
         }
         members.remove("additionalProperties");
-        members
+        Ok(members)
     }
 }
 

@@ -1,10 +1,11 @@
 //! Writes the repaired schema: gives members safe names, and moves the members of nested objects out where an object is
 //! deeper or larger than models fill in well.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 
+use super::budget::weight_of_text;
 use super::node::{MemberNode, Node, NodeBuilder, NodeKind, ObjectNode};
 use super::plan::{MemberPlan, ObjectPlan, RestorePlan};
 use super::types::Types;
@@ -18,6 +19,11 @@ const MAX_DEPTH: usize = 2;
 
 /// The number of members at all depths from which on those of nested objects are moved out.
 const MAX_LEAVES: usize = 10;
+
+/// The most copies that one repair makes of the names of objects for the members that it moves out of them. Each 64 bytes
+/// of a name count as a further copy. Objects whose members would need more stay as they are. With names that people
+/// choose, the members of a definition of 256 KiB need fewer.
+pub(super) const MAX_COPIED_NAMES: usize = 50_000;
 
 /// The longest name of a property, in characters, that all providers of models take.
 const MAX_NAME: usize = 64;
@@ -54,7 +60,7 @@ impl NodeBuilder<'_> {
     /// Writes an object, with the members of nested ones moved out if it is too deep or too large.
     fn object_scope(&mut self, object: ObjectNode, at: &str) -> (Members, ObjectPlan) {
         let flatten = depth(&object) > MAX_DEPTH || depth(&object) > 1 && leaves(&object) > MAX_LEAVES;
-        let mut taken: HashSet<String> = object.members.iter().map(|member| member.name.clone()).collect();
+        let mut names = UsedNames::of(&object);
         let (mut written, mut paths) = (Vec::new(), Vec::new());
         let mut plan = self.spread(object, &[], true, flatten, &mut written);
         let (mut properties, mut required) = (Members::new(), Vec::new());
@@ -62,7 +68,7 @@ impl NodeBuilder<'_> {
             let own = path.join(".");
             let name = match path.as_slice() {
                 [one] if is_safe(one) => one.clone(),
-                _ => unused(&safe(&path.join(SEPARATOR)), &taken),
+                _ => names.unused(&safe(&path.join(SEPARATOR))),
             };
             if name != own || path.len() > 1 {
                 let kind = if path.len() > 1 { RepairKind::Flattened } else { RepairKind::Renamed };
@@ -74,7 +80,6 @@ impl NodeBuilder<'_> {
                 node.words.note(&format!("This is `{own}` of the tool"));
                 paths.push((name.clone(), path.clone()));
             }
-            taken.insert(name.clone());
             if is_required {
                 required.push(name.clone());
             }
@@ -105,7 +110,12 @@ impl NodeBuilder<'_> {
             let path: Vec<String> = path.iter().cloned().chain([name.clone()]).collect();
             let required_here = required && own;
             let (moved_out, member) = match node.kind {
-                NodeKind::Object(inner) if flatten && !node.nullable && may_move_out(&inner, own) => {
+                NodeKind::Object(inner)
+                    if flatten
+                        && !node.nullable
+                        && may_move_out(&inner, own)
+                        && self.copied_names.spend(leaves(&inner).saturating_mul(1 + weight_of_text(&name))) =>
+                {
                     let summary = node.words.summary();
                     let first = written.len();
                     let inner = self.spread(inner, &path, required_here, flatten, written);
@@ -194,11 +204,33 @@ fn safe(name: &str) -> String {
     safe
 }
 
-/// Returns the name, or one with a number after it that nothing else has.
-fn unused(name: &str, taken: &HashSet<String>) -> String {
-    let numbered = (2..).map(|number: usize| {
-        let suffix = format!("_{number}");
-        format!("{}{suffix}", name.get(..name.len().min(MAX_NAME - suffix.len())).unwrap_or_default())
-    });
-    std::iter::once(name.to_owned()).chain(numbered).find(|name| !taken.contains(name)).unwrap_or_default()
+/// The names under which the members of one object are written.
+struct UsedNames {
+    names: HashSet<String>,
+    /// The next number that a name gets, for names that more than one member would have.
+    numbers: HashMap<String, usize>,
+}
+
+impl UsedNames {
+    /// Takes the names of the object's own members: none of these gets another one because of a name that is made up.
+    fn of(object: &ObjectNode) -> Self {
+        let names = object.members.iter().map(|member| member.name.clone()).collect();
+        Self { names, numbers: HashMap::new() }
+    }
+
+    /// Takes the name, or one with a number after it that nothing else has.
+    fn unused(&mut self, name: &str) -> String {
+        let mut unused = name.to_owned();
+        if self.names.contains(name) {
+            let number = self.numbers.entry(name.to_owned()).or_insert(2);
+            while self.names.contains(&unused) {
+                let suffix = format!("_{number}");
+                let kept = name.get(..name.len().min(MAX_NAME - suffix.len())).unwrap_or_default();
+                unused = format!("{kept}{suffix}");
+                *number += 1;
+            }
+        }
+        self.names.insert(unused.clone());
+        unused
+    }
 }

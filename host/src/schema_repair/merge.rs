@@ -5,35 +5,68 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::Members;
+use super::budget::{Budget, weight, weight_of_text};
+use super::resolve::TOO_LARGE;
 use super::types::Types;
+
+/// The work of putting a schema into a list beside another one, beyond that of copying it.
+const WORK_OF_JOINING: usize = 2;
+
+/// The reason why two schemas are not merged.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MergeError {
+    /// No value is valid by both.
+    #[error("{0}")]
+    Impossible(&'static str),
+    /// Merging them takes more work than a repair may.
+    #[error("{TOO_LARGE}")]
+    TooLarge,
+}
 
 /// Merges the keywords of another schema into this one. `lost` is told of each constraint of the other one that the
 /// merged schema lacks.
 ///
+/// The caller has counted the work of copying the other one. What this one has is counted here where it is read or copied:
+/// a schema may be merged with thousands of small ones.
+///
 /// # Errors
-/// The reason why no value is valid by both.
-pub(super) fn merge(into: &mut Members, other: Members, lost: &mut dyn FnMut(String)) -> Result<(), String> {
+/// [`MergeError`] if no value is valid by both, or if that takes more than what is left of the budget.
+pub(super) fn merge(
+    into: &mut Members,
+    other: Members,
+    budget: &mut Budget,
+    lost: &mut dyn FnMut(String),
+) -> Result<(), MergeError> {
+    let named_types = into.get("type").and_then(Value::as_array).map_or(0, Vec::len);
+    if !budget.spend(named_types) {
+        return Err(MergeError::TooLarge);
+    }
     let types = match (Types::declared(into), Types::declared(&other)) {
         (Some(own), Some(others)) => Some(own.and(others)),
         (own, others) => own.or(others),
     };
     if types == Some(Types::NONE) {
-        return Err("its parts have no type in common".to_owned());
+        return Err(MergeError::Impossible("its parts have no type in common"));
     }
-    close_properties(into, &other);
+    close_properties(into, &other, budget)?;
     let mut other = other;
-    close_properties(&mut other, into);
+    close_properties(&mut other, into, budget)?;
     for (keyword, value) in other {
         let Some(own) = into.get_mut(&keyword).map(std::mem::take) else {
             into.insert(keyword, value);
             continue;
         };
+        if ["required", "enum"].contains(&keyword.as_str()) && !budget.spend(weight(&own)) {
+            return Err(MergeError::TooLarge);
+        }
         let merged = match keyword.as_str() {
             "type" => types.map_or(own, |types| json!(types.names())),
             "properties" => together(own, value),
             "required" => json!(union(&own, &value)),
             "enum" => common(&own, &value)?,
-            "const" if own != value => return Err("its parts want different constants".to_owned()),
+            "const" if own != value => {
+                return Err(MergeError::Impossible("its parts want different constants"));
+            }
             "minimum" | "exclusiveMinimum" | "minLength" | "minItems" | "minProperties" => greater(own, value),
             "maximum" | "exclusiveMaximum" | "maxLength" | "maxItems" | "maxProperties" => lesser(own, value),
             "items" | "additionalProperties" if own != value => joined("allOf", own, value),
@@ -52,19 +85,26 @@ pub(super) fn merge(into: &mut Members, other: Members, lost: &mut dyn FnMut(Str
 }
 
 /// Applies what a schema says of members that it does not name to those that only the other one names.
-fn close_properties(into: &mut Members, closed: &Members) {
-    let Some(others) = closed.get("additionalProperties").filter(|others| **others != true) else { return };
+fn close_properties(into: &mut Members, closed: &Members, budget: &mut Budget) -> Result<(), MergeError> {
+    let Some(others) = closed.get("additionalProperties").filter(|others| **others != true) else { return Ok(()) };
+    let Some(Value::Object(properties)) = into.get_mut("properties") else { return Ok(()) };
     if closed.contains_key("patternProperties") {
-        return;
+        return Ok(());
+    }
+    if !budget.spend(properties.keys().map(|name| 1 + weight_of_text(name)).sum()) {
+        return Err(MergeError::TooLarge);
     }
     let named = closed.get("properties").and_then(Value::as_object);
-    if let Some(Value::Object(properties)) = into.get_mut("properties") {
-        let unnamed = properties.iter_mut().filter(|(name, _)| !named.is_some_and(|named| named.contains_key(*name)));
-        for (_, property) in unnamed {
-            let own = std::mem::take(property);
-            *property = if *others == false { false.into() } else { joined("allOf", own, others.clone()) };
-        }
+    let is_unnamed = |name: &str| !named.is_some_and(|named| named.contains_key(name));
+    let copies = properties.keys().filter(|name| is_unnamed(name)).count();
+    if copies > 0 && !budget.spend(copies.saturating_mul(WORK_OF_JOINING + weight(others))) {
+        return Err(MergeError::TooLarge);
     }
+    for (_, property) in properties.iter_mut().filter(|(name, _)| is_unnamed(name)) {
+        let own = std::mem::take(property);
+        *property = if *others == false { false.into() } else { joined("allOf", own, others.clone()) };
+    }
+    Ok(())
 }
 
 /// Returns the properties of both. One that both have must be valid by both.
@@ -100,11 +140,11 @@ fn union(own: &Value, other: &Value) -> Vec<Value> {
     names.filter(|name| seen.insert(*name)).map(Value::from).collect()
 }
 
-fn common(own: &Value, other: &Value) -> Result<Value, String> {
+fn common(own: &Value, other: &Value) -> Result<Value, MergeError> {
     let of = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let others: HashSet<String> = of(other).iter().map(Value::to_string).collect();
     let both: Vec<_> = of(own).into_iter().filter(|value| others.contains(&value.to_string())).collect();
-    if both.is_empty() { Err("its parts have no value in common".to_owned()) } else { Ok(both.into()) }
+    if both.is_empty() { Err(MergeError::Impossible("its parts have no value in common")) } else { Ok(both.into()) }
 }
 
 fn greater(own: Value, other: Value) -> Value {

@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use super::alternatives::MAX_COMPARISONS;
+use super::budget::{Budget, weight};
+use super::flatten::MAX_COPIED_NAMES;
 use super::keywords::{Words, written_keywords};
 use super::plan::{ObjectPlan, RestorePlan, ValuePlan, Values};
-use super::resolve::{Resolved, Resolver};
+use super::resolve::{Resolved, Resolver, TOO_LARGE};
 use super::types::Types;
 use super::{Members, RepairKind, Repairs, pointer};
 use crate::protocol::Json;
@@ -53,21 +56,32 @@ pub(super) struct NodeBuilder<'a> {
     depth: usize,
     pub(super) resolver: Resolver<'a>,
     pub(super) repairs: Repairs,
+    /// The comparisons of alternatives that tell whether each excludes the others.
+    pub(super) comparisons: Budget,
+    /// The names of outer objects that are copied for members that are moved out of them.
+    pub(super) copied_names: Budget,
 }
 
 impl<'a> NodeBuilder<'a> {
     pub(super) fn new(root: &'a Value) -> Self {
-        Self { root, depth: 0, resolver: Resolver::new(root), repairs: Repairs::default() }
+        Self {
+            root,
+            depth: 0,
+            resolver: Resolver::new(root),
+            repairs: Repairs::default(),
+            comparisons: Budget::new(MAX_COMPARISONS),
+            copied_names: Budget::new(MAX_COPIED_NAMES),
+        }
     }
 
     /// Builds the whole schema. The arguments of a tool are always an object, so alternatives become one there.
     pub(super) fn root(&mut self) -> Node {
         let root = self.root;
         let node = match self.resolver.resolve(root, "", &mut self.repairs) {
-            Resolved::Schema(members) => {
-                let members = self.one_object(members);
-                self.node(members, "")
-            }
+            Resolved::Schema(members) => match self.one_object(members) {
+                Ok(members) => self.node(members, ""),
+                Err(why) => self.generic("", why),
+            },
             Resolved::Never => self.generic("", "no arguments are valid"),
             Resolved::Unresolved(why) => self.generic("", why),
         };
@@ -258,10 +272,15 @@ impl<'a> NodeBuilder<'a> {
         let required = members.remove("required");
         let required: BTreeSet<&str> =
             required.iter().filter_map(Value::as_array).flatten().filter_map(Value::as_str).collect();
-        for name in required.iter().filter(|name| !properties.contains_key(**name)).collect::<Vec<_>>() {
+        let described = others.as_ref().unwrap_or(&Value::Bool(true));
+        let missing: Vec<_> = required.iter().filter(|name| !properties.contains_key(**name)).collect();
+        if !missing.is_empty() && !self.resolver.budget.spend(missing.len().saturating_mul(weight(described))) {
+            return Node { words, ..self.generic(at, TOO_LARGE) };
+        }
+        for name in missing {
             // A model sends only members that are described.
             self.repairs.add(RepairKind::Type, at, "required");
-            properties.insert((*name).to_owned(), others.clone().unwrap_or(Value::Bool(true)));
+            properties.insert((*name).to_owned(), described.clone());
         }
         let mut nodes = Vec::with_capacity(properties.len());
         for (name, property) in properties {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::budget::{Budget, weight_of_text};
 use super::types::Types;
 use crate::protocol::Json;
 
@@ -41,6 +42,8 @@ pub(super) struct ObjectPlan {
     members: Vec<MemberPlan>,
     /// The places of the members by name.
     places: HashMap<String, usize>,
+    /// The length of the longest of their names, in bytes.
+    longest_name: usize,
     /// The path to a member or to one below it, by the name under which a model sees it, where that is another.
     pub(super) paths: HashMap<String, Vec<String>>,
     /// The plan of the members that are not named.
@@ -105,8 +108,11 @@ impl RestorePlan {
         }
     }
 
-    /// Reports whether no value is described by both.
-    pub(super) fn is_disjoint(&self, other: &Self) -> bool {
+    /// Reports whether no value is described by both. Returns false if that takes too many comparisons to find out.
+    pub(super) fn is_disjoint(&self, other: &Self, comparisons: &mut Budget) -> bool {
+        if !comparisons.spend(1) {
+            return false;
+        }
         let (Self::Value(a), Self::Value(b)) = (self, other) else {
             return self.types().and(other.types()) == Types::NONE;
         };
@@ -114,20 +120,25 @@ impl RestorePlan {
             return true;
         }
         if let (Some(a), Some(b)) = (&a.values, &b.values) {
-            return a.is_disjoint(b);
+            return a.is_disjoint(b, comparisons);
         }
         let (Some(a_object), Some(b_object)) = (&a.object, &b.object) else { return false };
-        let told_apart = |member: &MemberPlan| {
+        let mut told_apart = |member: &MemberPlan| {
+            if !comparisons.spend(1) {
+                return false;
+            }
             let other = b_object.member(&member.name).filter(|other| other.required && member.required);
-            other.is_some_and(|other| member.plan.is_disjoint(&other.plan))
+            other.is_some_and(|other| member.plan.is_disjoint(&other.plan, comparisons))
         };
-        a.types.and(b.types) == Types::OBJECT && a_object.members().iter().any(told_apart)
+        a.types.and(b.types) == Types::OBJECT && a_object.members().iter().any(&mut told_apart)
     }
 }
 
 impl Values {
-    fn is_disjoint(&self, other: &Self) -> bool {
-        !self.by_text.values().any(|value| other.contains(value))
+    fn is_disjoint(&self, other: &Self, comparisons: &mut Budget) -> bool {
+        let mut differs =
+            |value: &Json| comparisons.spend(1 + weight_of_text(value.as_str())) && !other.contains(value);
+        self.by_text.values().all(&mut differs)
     }
 
     /// Reports whether the source lists this value as it is.
@@ -145,6 +156,7 @@ impl ObjectPlan {
 
     pub(super) fn add(&mut self, member: MemberPlan) {
         self.places.insert(member.name.clone(), self.members.len());
+        self.longest_name = self.longest_name.max(member.name.len());
         self.members.push(member);
     }
 
@@ -160,24 +172,32 @@ impl ObjectPlan {
         self.members.get_mut(*self.places.get(name)?)
     }
 
-    /// Returns the path that a key stands for: of one name, unless it is a name that only models see, or a path with
-    /// dots.
-    pub(super) fn path_of(&self, key: &str) -> Vec<String> {
-        if self.member(key).is_some() {
-            return vec![key.to_owned()];
+    /// Returns the path that a key stands for, if it is a name that only models see, or a path with dots. Otherwise the
+    /// key stands for itself, and also where it takes too many steps to find out.
+    pub(super) fn path_of(&self, key: &str, steps: &mut Budget) -> Option<Vec<String>> {
+        if steps.is_spent() || self.member(key).is_some() {
+            return None;
         }
-        let known = self.paths.get(key).cloned();
-        known.or_else(|| self.dotted(key)).unwrap_or_else(|| vec![key.to_owned()])
+        match self.paths.get(key) {
+            Some(path) => steps.spend(path.iter().map(|name| weight_of_text(name)).sum()).then(|| path.clone()),
+            None => self.dotted(key, steps),
+        }
     }
 
     /// Reads `a.b.c` as a path if every part but the last names an object, and the last a member of it. A part may have
-    /// dots of its own.
-    fn dotted(&self, key: &str) -> Option<Vec<String>> {
+    /// dots of its own, so each dot may be the end of the first part that comes early enough for the name of a member.
+    fn dotted(&self, key: &str, steps: &mut Budget) -> Option<Vec<String>> {
         let dots = key.match_indices('.').filter(|_| !self.open);
-        let mut splits = dots.filter_map(|(dot, _)| Some((key.get(..dot)?, key.get(dot + 1..)?)));
+        let dots = dots.map(|(dot, _)| dot).take_while(|dot| *dot <= self.longest_name);
+        let mut splits = dots.filter_map(|dot| Some((key.get(..dot)?, key.get(dot + 1..)?)));
         splits.find_map(|(first, rest)| {
-            let inner = self.member(first)?.plan.object()?;
-            let path = if inner.member(rest).is_some() { vec![rest.to_owned()] } else { inner.dotted(rest)? };
+            let inner = steps.spend(1 + weight_of_text(first)).then(|| self.member(first)?.plan.object())??;
+            let may_be_name = rest.len() <= inner.longest_name && steps.spend(weight_of_text(rest));
+            let path = if may_be_name && inner.member(rest).is_some() {
+                vec![rest.to_owned()]
+            } else {
+                inner.dotted(rest, steps)?
+            };
             Some(std::iter::once(first.to_owned()).chain(path).collect())
         })
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::resolve::find;
+use super::document::Document;
 use super::types::Types;
 use super::{Members, pointer};
 use crate::protocol::Json;
@@ -15,7 +15,8 @@ const MAX_PROBLEMS: usize = 8;
 /// One thing that makes a schema invalid.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct SchemaProblem {
-    /// The JSON Pointer to the part of the schema. Escape it before showing it.
+    /// The JSON Pointer to the part of the schema, or to one around it if that would take more than 4 KiB. Escape it
+    /// before showing it.
     pub at: String,
     /// What is wrong there. Escape it before showing it.
     pub what: String,
@@ -29,14 +30,14 @@ pub fn schema_problems(schema: &Json) -> Vec<SchemaProblem> {
     if own.is_object() && own.get("type").is_none_or(|types| types != "object") {
         report(&mut found, "", "the arguments of a tool are an object: `type` must be \"object\"");
     }
-    let mut checker = Checker { root: &own, found };
+    let mut checker = Checker { document: Document::new(&own), found };
     checker.schema(&own, "");
     checker.found.truncate(MAX_PROBLEMS);
     checker.found
 }
 
 struct Checker<'a> {
-    root: &'a Value,
+    document: Document<'a>,
     found: Vec<SchemaProblem>,
 }
 
@@ -147,7 +148,7 @@ impl Checker<'_> {
     fn reference(&mut self, value: &Value, at: &str) {
         match value.as_str() {
             None => self.wrong(at, "it must be a text", value),
-            Some(reference) if find(self.root, reference).is_none() => {
+            Some(reference) if self.document.find(reference).is_none() => {
                 self.wrong(at, "it must lead to a part of this schema, as no other document is fetched", value);
             }
             Some(_) => {}

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use super::budget::{Budget, weight};
+use super::document::Document;
 use super::merge::merge;
 use super::{Members, RepairKind, Repairs, pointer};
 
@@ -12,10 +14,16 @@ const MAX_WORK: usize = 200_000;
 /// The largest number of references and `allOf` that lead to one part, one inside the other.
 const MAX_DEPTH: usize = 32;
 
+/// The number of open references that are compared with a further one at the cost of one value that is copied.
+const OPEN_PER_STEP: usize = 8;
+
+/// The reason that people are told for what is beyond [`MAX_WORK`].
+pub(super) const TOO_LARGE: &str = "it is larger than what is repaired, with everything that it refers to";
+
 /// Resolves the parts of one schema.
 pub(super) struct Resolver<'a> {
-    root: &'a Value,
-    work: usize,
+    document: Document<'a>,
+    pub(super) budget: Budget,
     /// The references that lead to the part at hand. One that is in here already is a circle.
     references: Vec<String>,
 }
@@ -31,7 +39,7 @@ pub(super) enum Resolved {
 
 impl<'a> Resolver<'a> {
     pub(super) fn new(root: &'a Value) -> Self {
-        Self { root, work: 0, references: Vec::new() }
+        Self { document: Document::new(root), budget: Budget::new(MAX_WORK), references: Vec::new() }
     }
 
     /// Returns the number of references that are open, for [`close`](Self::close).
@@ -57,8 +65,7 @@ impl<'a> Resolver<'a> {
     /// Counts the work of copying a schema so often. Returns false if that is more than a repair may take.
     pub(super) fn afford(&mut self, members: &Members, times: usize) -> bool {
         let one: usize = members.values().map(weight).sum();
-        self.work = self.work.saturating_add(one.saturating_mul(times));
-        self.work <= MAX_WORK
+        self.budget.spend(one.saturating_mul(times))
     }
 
     /// Resolves a part. The references that lead to what it holds stay open.
@@ -85,10 +92,8 @@ impl<'a> Resolver<'a> {
         if chain.len() > MAX_DEPTH {
             return Resolved::Unresolved("too many references lead to it".to_owned());
         }
-        self.work = self.work.saturating_add(weight(schema));
-        if self.work > MAX_WORK {
-            let why = "it is larger than what is repaired, with everything that it refers to";
-            return Resolved::Unresolved(why.to_owned());
+        if !self.budget.spend(weight(schema)) {
+            return Resolved::Unresolved(TOO_LARGE.to_owned());
         }
         let mut members = own.clone();
         if let Some(other) = ["$dynamicRef", "$recursiveRef"].iter().find(|keyword| members.contains_key(**keyword)) {
@@ -97,10 +102,9 @@ impl<'a> Resolver<'a> {
         if let Some(reference) = members.remove("$ref") {
             match self.referred(above, chain, &reference, at, repairs) {
                 Resolved::Schema(referred) => {
-                    if let Err(why) =
-                        merge(&mut members, referred, &mut |lost| repairs.add(RepairKind::Loosened, at, lost))
-                    {
-                        return Resolved::Unresolved(why);
+                    let mut lost = |lost| repairs.add(RepairKind::Loosened, at, lost);
+                    if let Err(why) = merge(&mut members, referred, &mut self.budget, &mut lost) {
+                        return Resolved::Unresolved(why.to_string());
                     }
                 }
                 other => return other,
@@ -117,10 +121,9 @@ impl<'a> Resolver<'a> {
             chain.pop();
             match resolved {
                 Resolved::Schema(part) => {
-                    if let Err(why) =
-                        merge(&mut members, part, &mut |lost| repairs.add(RepairKind::Loosened, &part_at, lost))
-                    {
-                        return Resolved::Unresolved(why);
+                    let mut lost = |lost| repairs.add(RepairKind::Loosened, &part_at, lost);
+                    if let Err(why) = merge(&mut members, part, &mut self.budget, &mut lost) {
+                        return Resolved::Unresolved(why.to_string());
                     }
                 }
                 other => return other,
@@ -140,10 +143,13 @@ impl<'a> Resolver<'a> {
         let Some(reference) = reference.as_str() else {
             return Resolved::Unresolved("its `$ref` is not a string".to_owned());
         };
+        if !self.budget.spend(above / OPEN_PER_STEP) {
+            return Resolved::Unresolved(TOO_LARGE.to_owned());
+        }
         if self.references.iter().take(above).chain(chain.iter()).any(|open| open == reference) {
             return Resolved::Unresolved(format!("it refers to itself: {reference}"));
         }
-        let Some(found) = find(self.root, reference) else {
+        let Some(found) = self.document.find(reference) else {
             return Resolved::Unresolved(format!("{reference} is not in this schema"));
         };
         repairs.add(RepairKind::Reference, at, reference);
@@ -152,56 +158,5 @@ impl<'a> Resolver<'a> {
         let resolved = self.resolve_below(above, chain, found, at, repairs);
         chain.pop();
         resolved
-    }
-}
-
-/// Returns the part of a schema that a reference leads to, or `None` if it leads nowhere or to another document.
-pub(super) fn find<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
-    let own = root.get("$id").and_then(Value::as_str).filter(|id| !id.is_empty());
-    let reference = own.and_then(|own| reference.strip_prefix(own)).unwrap_or(reference);
-    let fragment = match reference {
-        "" => "",
-        _ => reference.strip_prefix('#')?,
-    };
-    if fragment.is_empty() {
-        return Some(root);
-    }
-    if !fragment.starts_with('/') {
-        return anchored(root, fragment);
-    }
-    root.pointer(fragment).or_else(|| root.pointer(&percent_decoded(fragment)?))
-}
-
-/// Returns the part with this `$anchor`.
-fn anchored<'a>(schema: &'a Value, anchor: &str) -> Option<&'a Value> {
-    let members = match schema {
-        Value::Object(members) if members.get("$anchor").and_then(Value::as_str) == Some(anchor) => {
-            return Some(schema);
-        }
-        Value::Object(members) => members,
-        Value::Array(items) => return items.iter().find_map(|item| anchored(item, anchor)),
-        _ => return None,
-    };
-    members.values().find_map(|value| anchored(value, anchor))
-}
-
-fn percent_decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut parts = text.split('%');
-    bytes.extend_from_slice(parts.next()?.as_bytes());
-    for part in parts {
-        let (digits, rest) = part.split_at_checked(2)?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        bytes.extend_from_slice(rest.as_bytes());
-    }
-    String::from_utf8(bytes).ok()
-}
-
-fn weight(value: &Value) -> usize {
-    match value {
-        Value::Object(members) => 1 + members.iter().map(|(key, value)| key.len() / 64 + weight(value)).sum::<usize>(),
-        Value::Array(items) => 1 + items.iter().map(weight).sum::<usize>(),
-        Value::String(text) => 1 + text.len() / 64,
-        _ => 1,
     }
 }

@@ -4,14 +4,22 @@
 use std::collections::{HashMap, HashSet};
 use std::mem;
 
+use super::budget::{Budget, weight_of_text};
 use super::correct::corrected;
 use super::plan::{MemberPlan, ObjectPlan, RestorePlan, ValuePlan};
 use super::types::Types;
 use crate::protocol::Json;
 
-/// The largest number of values that are looked at to restore the arguments of one call. Alternatives in alternatives
-/// are tried again and again; beyond this limit values are kept as they are.
-const MAX_STEPS: usize = 100_000;
+/// The largest number of steps in which the arguments of one call are restored: each look at a value is one, and at each
+/// member of an object. Alternatives in alternatives are tried again and again; beyond this limit values are kept as they
+/// are.
+const MAX_STEPS: usize = 250_000;
+
+/// The number of bytes of a value that are read in one step, each time it is looked at.
+const BYTES_PER_STEP: usize = 1024;
+
+/// The number of described members that are searched for missing ones in one step.
+const MEMBERS_PER_STEP: usize = 32;
 
 /// The reason why arguments cannot be restored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -37,7 +45,7 @@ struct Part {
 
 /// Restores the arguments of one call.
 struct Restorer {
-    steps: usize,
+    steps: Budget,
     trial: Trial,
 }
 
@@ -54,7 +62,7 @@ enum Trial {
 
 /// Returns the arguments in the source's form, or `None` if they have it.
 pub(super) fn restore(plan: &RestorePlan, arguments: &Json) -> Result<Option<Json>, RestoreError> {
-    let mut restorer = Restorer { steps: 0, trial: Trial::No };
+    let mut restorer = Restorer { steps: Budget::new(MAX_STEPS), trial: Trial::No };
     match restorer.value(plan, arguments) {
         Ok(restored) => Ok(restored.and_then(|text| Json::parse(text).ok())),
         Err(Failure::Twice(name)) => Err(RestoreError::Twice(name)),
@@ -63,11 +71,19 @@ pub(super) fn restore(plan: &RestorePlan, arguments: &Json) -> Result<Option<Jso
 }
 
 impl Restorer {
+    /// Counts steps. Returns false if these are too many. Then an alternative that is only tried does not fit.
+    fn spend(&mut self, steps: usize) -> Result<bool, Failure> {
+        match self.steps.spend(steps) {
+            false if self.trial != Trial::No => Err(Failure::Unfit),
+            affordable => Ok(affordable),
+        }
+    }
+
     /// Returns the text of the restored value, or `None` if it stays as it is.
     fn value(&mut self, plan: &RestorePlan, value: &Json) -> Result<Option<String>, Failure> {
-        self.steps += 1;
-        if self.steps > MAX_STEPS {
-            return if self.trial != Trial::No { Err(Failure::Unfit) } else { Ok(None) };
+        let steps = if matches!(plan, RestorePlan::Keep) { 1 } else { steps_of(value) };
+        if !self.spend(steps)? {
+            return Ok(None);
         }
         match plan {
             RestorePlan::Keep => Ok(None),
@@ -121,7 +137,8 @@ impl Restorer {
         }
         let own = Types::of_text(value);
         let similar = plans.iter().filter(|plan| plan.types().contains(own));
-        if let Some(most) = similar.rev().max_by_key(|plan| plan.object().map(|object| resemblance(object, value))) {
+        if let Some(most) = similar.rev().max_by_key(|plan| plan.object().map(|object| self.resemblance(object, value)))
+        {
             return self.value(most, value);
         }
         for plan in plans {
@@ -147,11 +164,34 @@ impl Restorer {
     }
 
     fn object(&mut self, plan: &ObjectPlan, value: &Json) -> Result<Option<String>, Failure> {
-        let parts = parts_of(plan, value);
-        let moved = value.members().is_none_or(|members| {
-            members.iter().zip(&parts).any(|((key, _), part)| part.path.as_slice() != std::slice::from_ref(key))
-        });
+        let (parts, moved) = self.parts_of(plan, value)?;
         self.members(plan, parts, moved)
+    }
+
+    /// Returns the members of an object, each with the path to its place, and whether any of them is not there already.
+    fn parts_of(&mut self, plan: &ObjectPlan, value: &Json) -> Result<(Vec<Part>, bool), Failure> {
+        let members = value.members().unwrap_or_default();
+        self.spend(members.len())?;
+        let (mut parts, mut moved) = (Vec::with_capacity(members.len()), false);
+        for (key, value) in members {
+            let path = plan.path_of(&key, &mut self.steps);
+            moved |= path.is_some();
+            parts.push(Part { path: path.unwrap_or_else(|| vec![key]), value });
+        }
+        Ok((parts, moved))
+    }
+
+    /// Returns how much an object resembles its description: whether all that it needs is there, and how many of its
+    /// members are known.
+    fn resemblance(&mut self, plan: &ObjectPlan, value: &Json) -> (bool, usize) {
+        if !self.steps.spend(steps_of(value) + plan.members().len() / MEMBERS_PER_STEP) {
+            return (false, 0);
+        }
+        let Ok((parts, _)) = self.parts_of(plan, value) else { return (false, 0) };
+        let names: HashSet<String> = parts.into_iter().filter_map(|part| part.path.into_iter().next()).collect();
+        let complete =
+            plan.members().iter().all(|member| !member.required || member.moved_out || names.contains(&member.name));
+        (complete, names.iter().filter(|name| plan.member(name).is_some()).count())
     }
 
     /// Puts the parts of an object together. `moved` is true if that changes the object for certain.
@@ -184,11 +224,12 @@ impl Restorer {
                 Member::LeftOut => changed = true,
             }
         }
-        let sent: HashSet<&str> = texts.iter().map(|(name, _)| name.as_str()).collect();
-        let missing = plan.members().iter().filter(|member| member.required && !sent.contains(member.name.as_str()));
-        for member in missing.collect::<Vec<_>>() {
+        for member in self.missing(plan, &texts)? {
             match member.plan.object().filter(|_| member.moved_out) {
                 Some(inner) => {
+                    if !self.spend(1 + weight_of_text(&member.name))? {
+                        break;
+                    }
                     changed = true;
                     let made = self.members(inner, Vec::new(), true)?;
                     texts.push((member.name.clone(), made.unwrap_or_else(|| "{}".to_owned())));
@@ -199,6 +240,20 @@ impl Restorer {
         }
         let written = || texts.iter().map(|(name, text)| format!("{}:{text}", Json::of(name).as_str()));
         Ok(changed.then(|| format!("{{{}}}", written().collect::<Vec<_>>().join(","))))
+    }
+
+    /// Returns the members that are required and not among these.
+    fn missing<'p>(
+        &mut self,
+        plan: &'p ObjectPlan,
+        texts: &[(String, String)],
+    ) -> Result<Vec<&'p MemberPlan>, Failure> {
+        if !self.spend(plan.members().len() / MEMBERS_PER_STEP)? {
+            return Ok(Vec::new());
+        }
+        let sent: HashSet<&str> = texts.iter().map(|(name, _)| name.as_str()).collect();
+        let required = plan.members().iter().filter(|member| member.required);
+        Ok(required.filter(|member| !sent.contains(member.name.as_str())).collect())
     }
 
     /// Restores one member, of which several parts may have been sent.
@@ -226,7 +281,7 @@ impl Restorer {
         for Part { path, value } in group {
             match path.is_empty() {
                 true if value.members().is_none() => return Err(twice()),
-                true => parts.extend(parts_of(inner, &value)),
+                true => parts.extend(self.parts_of(inner, &value)?.0),
                 false => parts.push(Part { path, value }),
             }
         }
@@ -242,18 +297,7 @@ enum Member {
     LeftOut,
 }
 
-/// Returns how much an object resembles its description: whether all that it needs is there, and how many of its members
-/// are known.
-fn resemblance(plan: &ObjectPlan, value: &Json) -> (bool, usize) {
-    let names: HashSet<String> =
-        parts_of(plan, value).into_iter().filter_map(|part| part.path.into_iter().next()).collect();
-    let complete =
-        plan.members().iter().all(|member| !member.required || member.moved_out || names.contains(&member.name));
-    (complete, names.iter().filter(|name| plan.member(name).is_some()).count())
-}
-
-/// Returns the members of an object, each with the path to its place.
-fn parts_of(plan: &ObjectPlan, value: &Json) -> Vec<Part> {
-    let members = value.members().unwrap_or_default();
-    members.into_iter().map(|(key, value)| Part { path: plan.path_of(&key), value }).collect()
+/// Returns the number of steps that one look at a value takes.
+fn steps_of(value: &Json) -> usize {
+    1 + value.as_bytes().len() / BYTES_PER_STEP
 }

@@ -121,3 +121,84 @@ fn members_that_a_source_leaves_open_are_corrected_and_never_read_as_paths() {
     } }));
     repaired.check(json!({ "labels": { "a.b": "5", "q": 6 } }), json!({ "labels": { "a.b": 5, "q": 6 } }));
 }
+
+// Each of the following arguments takes minutes, or gigabytes, if nothing counts the steps.
+
+/// Returns an object with so many members that no schema here names.
+fn unnamed(count: usize) -> Value {
+    (0..count).map(|n| (format!("n{n}"), json!("1"))).collect::<Members>().into()
+}
+
+/// Sends an array as the property `x`, and returns the items that the source gets.
+fn restored_items(repaired: &Repaired, items: Vec<Value>) -> Vec<Json> {
+    let restored = repaired.repair.restore(&Json::of(&json!({ "x": items }))).unwrap();
+    restored.unwrap().get("x").unwrap().items().unwrap()
+}
+
+#[test]
+fn a_key_of_nothing_but_dots_stands_for_itself() {
+    let dots = ".".repeat(1024 * 1024);
+    nested().check(json!({ &dots: 1, "a__b__c": "7" }), json!({ dots: 1, "a": { "b": { "c": 7 } } }));
+}
+
+#[test]
+fn keys_that_could_be_split_in_thousands_of_ways_are_kept_as_they_are() {
+    let mut schema = json!({ "type": "string" });
+    for _ in 0..5 {
+        let members: Members =
+            ["", ".", "..", "..."].map(|name| (name.to_owned(), schema.clone())).into_iter().collect();
+        schema = json!({ "type": "object", "properties": members, "additionalProperties": false });
+    }
+    let repaired = Repaired::of(
+        json!({ "type": "object", "properties": { "x": { "type": "array", "items": schema }, "y": { "type": "integer" } } }),
+    );
+    assert!(!repaired.kinds().contains(&"generic"), "a plan that keeps all values shows nothing");
+    let keys: Members = (0..40_000).map(|n| (format!("{}{n}", ".".repeat(20)), json!(1))).collect();
+    let restored = |keys: Value| repaired.repair.restore(&Json::of(&json!({ "x": [keys], "y": "7" }))).unwrap();
+    assert_eq!(restored(json!({})).unwrap().get("y"), Some(Json::of(&7)));
+    assert_eq!(restored(keys.into()), None, "nothing is restored once the steps are used up");
+}
+
+#[test]
+fn arguments_of_many_members_are_restored_and_of_too_many_are_kept() {
+    let restored = |count: usize| {
+        let mut sent = unnamed(count);
+        sent["a"] = json!({ "e": "true" });
+        nested().repair.restore(&Json::of(&sent)).unwrap()
+    };
+    assert_eq!(restored(100_000).unwrap().get("a"), Some(Json::of(&json!({ "e": true }))));
+    assert_eq!(restored(300_000), None);
+}
+
+#[test]
+fn an_object_of_many_members_that_fits_none_of_many_alternatives_is_kept() {
+    let either = |n: usize| json!({ "type": "object", "required": [format!("a{n}")], "properties": { format!("a{n}"): { "type": "integer" } } });
+    let repaired = Repaired::of_property(json!({ "anyOf": (0..2_000).map(either).collect::<Vec<_>>() }));
+    let sent = json!({ "x": unnamed(20_000) });
+    assert_eq!(repaired.restored(&sent), sent);
+    repaired.check(json!({ "x": { "a7": "7" } }), json!({ "x": { "a7": 7 } }));
+}
+
+#[test]
+fn objects_that_are_made_for_what_was_not_sent_are_not_made_without_end() {
+    let inner = json!({ "type": "object", "properties": { "p": { "type": "string" } } });
+    let objects: Members = (0..1_000).map(|n| (format!("o{n}"), inner.clone())).collect();
+    let names: Vec<_> = objects.keys().cloned().collect();
+    let repaired = Repaired::of_property(
+        json!({ "type": "array", "items": { "type": "object", "properties": objects, "required": names } }),
+    );
+    let items = restored_items(&repaired, vec![json!({}); 100_000]);
+    assert!(items[0].get("o999").is_some(), "it is made as long as it can be");
+    assert_eq!(items[99_999].as_str(), "{}");
+}
+
+#[test]
+fn short_names_that_stand_for_long_ones_are_not_replaced_without_end() {
+    let long = "y".repeat(100_000);
+    let item = json!({ "type": "object", "properties": { &long: { "type": "string" } } });
+    let repaired = Repaired::of_property(json!({ "type": "array", "items": item }));
+    let name = repaired.property()["items"]["properties"].as_object().unwrap().keys().next().unwrap().clone();
+    let sent = json!({ name: "a" });
+    let items = restored_items(&repaired, vec![sent.clone(); 10_000]);
+    assert_eq!((&items[0], &items[9_999]), (&Json::of(&json!({ long: "a" })), &Json::of(&sent)));
+}
