@@ -4,6 +4,7 @@
 //! an identifier, is found by its beginning: its inside would only be found by accident, and would fill the filters.
 
 use std::borrow::Cow;
+use std::iter::Peekable;
 
 use memchr::memmem::Finder;
 
@@ -68,21 +69,35 @@ impl TextQuery {
     }
 
     fn is_in_scalar(&self, scalar: &str) -> bool {
+        // The starts and the ends of occurrences ascend, as long words do: all words are passed once for each, not for
+        // every occurrence.
+        let (mut at_start, mut at_end) = (long_words(scalar).peekable(), long_words(scalar).peekable());
         let mut from = 0;
         while let Some(found) = scalar.as_bytes().get(from..).and_then(|rest| self.finder.find(rest)) {
             let (start, end) = (from + found, from + found + self.folded.len());
-            let counts = long_words(scalar).all(|(first, last)| {
-                let is_inside = start > first && start < last;
-                let is_too_short = start <= first && end > first && end < last && end - first < BEGINNING;
-                !is_inside && !is_too_short
-            });
-            if counts {
+            let inside = word_that_ends_after(&mut at_start, start).filter(|(first, _)| start > *first);
+            if let Some((_, last)) = inside {
+                // What begins before the end of this word is inside it too.
+                from = last;
+                continue;
+            }
+            let cut = word_that_ends_after(&mut at_end, end).filter(|(first, _)| start <= *first && end > *first);
+            if cut.is_none_or(|(first, _)| end - first >= BEGINNING) {
                 return true;
             }
             from = start + 1;
         }
         false
     }
+}
+
+/// Passes the words that end at this place or before it, and returns the next one.
+fn word_that_ends_after(
+    words: &mut Peekable<impl Iterator<Item = (usize, usize)>>,
+    place: usize,
+) -> Option<(usize, usize)> {
+    while words.next_if(|(_, last)| *last <= place).is_some() {}
+    words.peek().copied()
 }
 
 /// Returns the grams that a text has if it has this query; `long` is where its last word begins, if that is the beginning of
@@ -251,6 +266,32 @@ mod tests {
         }
     }
 
+    /// A search that looked at all long words for every occurrence would take minutes.
+    #[test]
+    fn a_text_that_occurs_often_within_a_long_word_is_searched_in_one_pass() {
+        let scalar = format!("x{} password1", "password1".repeat(110_000));
+        assert!(TextQuery::new("password1").is_in_scalar(&scalar));
+        assert!(!TextQuery::new("password1").is_in_scalar(scalar.trim_end_matches(" password1")));
+        let cut = "a0b ".repeat(7) + &"a0b0".repeat(7);
+        assert!(!TextQuery::new("a0b a0b0a").is_in_scalar(&format!("{cut} ").repeat(20_000)));
+    }
+
+    /// Reports what `is_in_scalar` must report, by looking at all long words for every occurrence.
+    fn is_in_scalar_by_definition(query: &TextQuery, scalar: &str) -> bool {
+        let words: Vec<_> = long_words(scalar).collect();
+        let occurs = |start: &usize| {
+            scalar.as_bytes().get(*start..).is_some_and(|rest| rest.starts_with(query.folded.as_bytes()))
+        };
+        (0..=scalar.len()).filter(occurs).any(|start| {
+            let end = start + query.folded.len();
+            words.iter().all(|&(first, last)| {
+                let is_inside = start > first && start < last;
+                let is_too_short = start <= first && end > first && end < last && end - first < BEGINNING;
+                !is_inside && !is_too_short
+            })
+        })
+    }
+
     /// Otherwise each sealed body would fill the filter of its block.
     #[test]
     fn a_sealed_body_is_one_long_word() {
@@ -261,6 +302,20 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_scalar_has_a_text_where_the_rule_for_long_words_says_so(
+            words in proptest::collection::vec("[ab0]{0,40}|(ab0){7,12}|[ab0]{1,5}|[ä \\-]{0,3}", 0..8),
+            joint in "[- ]?",
+            from in 0usize..80,
+            length in 0usize..40,
+        ) {
+            let scalar = words.join(&joint);
+            let query: String = scalar.chars().skip(from).take(length).collect();
+            let query = TextQuery::new(&query);
+            let expected = is_in_scalar_by_definition(&query, &scalar);
+            prop_assert_eq!(query.is_in_scalar(&scalar), expected, "{:?} in {}", query, scalar);
+        }
+
         /// A filter that misses a gram would hide a call.
         #[test]
         fn a_text_that_is_found_has_all_grams_of_a_query(

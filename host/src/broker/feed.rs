@@ -1,16 +1,22 @@
 //! Delivers the ledger's records to each sink, in order and at its own pace. A record may be delivered more than once,
 //! and what is not delivered when the broker stops is not delivered later: the ledger keeps it.
+//!
+//! A receiver that is down gets the same records until it takes them. A plugin that fails at a record by itself, as with a
+//! trap, would do so for ever: it gets a stub of that record, and then the records that follow.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::syslog::{SyslogMessage, SyslogSender};
 use super::{BuildError, default_sink_file};
 use crate::config::{Config, RemoteSinkConfig};
-use crate::ledger::Ledger;
-use crate::plugin::{PluginHost, Sink};
+use crate::ledger::{Event, EventBody, EventKind, Ledger};
+use crate::plugin::{FailureCode, PluginHost, Sink};
 use crate::secret::SecretStore;
 use crate::telemetry::LogCollector;
 
@@ -22,6 +28,13 @@ const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
 
 /// The longest pause between two deliveries.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
+
+/// How often a plugin may fail by itself: at a batch, before its records are delivered one at a time; at one record, before it
+/// gets a stub; and at the stub, before it gets nothing. A busy machine may be the cause of a failure or two.
+const MAX_OWN_FAILURES: u32 = 3;
+
+/// The same while the broker finishes, as the time for it is short.
+const MAX_OWN_FAILURES_AT_THE_END: u32 = 1;
 
 /// The longest time that a shutdown waits for all sinks. Records that a sink has not accepted by then are never
 /// delivered to it: a cursor belongs to its chain, and the ledger itself has everything.
@@ -39,6 +52,14 @@ pub(super) enum RecordReceiver {
     Plugin(Sink),
     Syslog(SyslogSender),
     Collector(LogCollector),
+}
+
+/// A delivery that failed.
+#[derive(Debug)]
+struct DeliveryFailure {
+    cause: String,
+    /// The code of a failure that a plugin in the sandbox causes by itself, and has again with the same records.
+    own: Option<FailureCode>,
 }
 
 /// The receivers of records, each with a name for its cursor.
@@ -86,14 +107,17 @@ impl RecordReceiver {
         }
     }
 
-    async fn deliver(&self, records: Vec<String>) -> Result<(), String> {
+    async fn deliver(&self, records: Vec<String>) -> Result<(), DeliveryFailure> {
         match self {
-            Self::Plugin(sink) => sink.deliver(records).await.map_err(|failure| failure.to_string()),
+            Self::Plugin(sink) => sink.deliver(records).await.map_err(|failure| DeliveryFailure {
+                own: sink.fails_by_itself(&failure).then_some(failure.code),
+                cause: failure.to_string(),
+            }),
             Self::Syslog(sender) => {
                 let messages: Vec<_> = records.into_iter().map(SyslogMessage::of_record).collect();
-                sender.send(&messages).await
+                Ok(sender.send(&messages).await?)
             }
-            Self::Collector(collector) => collector.deliver(&records).await,
+            Self::Collector(collector) => Ok(collector.deliver(&records).await?),
         }
     }
 
@@ -105,10 +129,19 @@ impl RecordReceiver {
     }
 }
 
+impl From<String> for DeliveryFailure {
+    fn from(cause: String) -> Self {
+        Self { cause, own: None }
+    }
+}
+
 impl SinkTasks {
     pub(super) fn start(receivers: RecordReceivers, ledger: &Ledger) -> Self {
         let finishing = watch::Sender::new(false);
-        let spawned = |(name, receiver)| tokio::spawn(feed(name, receiver, ledger.clone(), finishing.subscribe()));
+        let spawned = |(name, receiver)| {
+            let feed = Feed::new(name, receiver, ledger.clone());
+            tokio::spawn(feed.run(finishing.subscribe()))
+        };
         let tasks = receivers.into_iter().map(spawned).collect();
         Self { tasks, finishing }
     }
@@ -126,131 +159,166 @@ impl SinkTasks {
     }
 }
 
-/// Feeds one sink until the broker finishes, or was dropped.
-async fn feed(name: String, receiver: RecordReceiver, ledger: Ledger, finishing: watch::Receiver<bool>) {
-    deliver_all(&name, &receiver, &ledger, finishing).await;
-    receiver.close().await;
+/// The feed of one sink.
+struct Feed {
+    name: String,
+    receiver: RecordReceiver,
+    ledger: Ledger,
+    /// How often in a row the plugin failed by itself at the records that come next.
+    own_failures: u32,
+    /// The code of the last of these failures.
+    own_code: Option<FailureCode>,
+    /// The number of the last record of a batch at which the plugin failed by itself. Up to it, records are delivered one at
+    /// a time.
+    alone_until: Option<u64>,
 }
 
-async fn deliver_all(name: &str, receiver: &RecordReceiver, ledger: &Ledger, mut finishing: watch::Receiver<bool>) {
-    let mut tip = ledger.tip();
-    let (mut backoff, mut failures) = (INITIAL_BACKOFF, 0_u64);
-    loop {
-        tip.mark_unchanged();
-        // The last records are on disk before the broker finishes, and may not have been when a delivery before that began.
-        let is_finishing = *finishing.borrow();
-        match deliver(name, receiver, ledger).await {
-            Ok(0) if is_finishing => return,
-            Ok(0) => {
-                tokio::select! {
-                    _ = tip.changed() => {}
-                    changed = finishing.changed() => if changed.is_err() { return },
+impl Feed {
+    fn new(name: String, receiver: RecordReceiver, ledger: Ledger) -> Self {
+        Self { name, receiver, ledger, own_failures: 0, own_code: None, alone_until: None }
+    }
+
+    /// Feeds the sink until the broker finishes, or was dropped.
+    async fn run(mut self, finishing: watch::Receiver<bool>) {
+        self.deliver_all(finishing).await;
+        self.receiver.close().await;
+    }
+
+    async fn deliver_all(&mut self, mut finishing: watch::Receiver<bool>) {
+        let mut tip = self.ledger.tip();
+        let (mut backoff, mut failures) = (INITIAL_BACKOFF, 0_u64);
+        loop {
+            tip.mark_unchanged();
+            // The last records are on disk before the broker finishes, and may not have been when a delivery before that
+            // began.
+            let is_finishing = *finishing.borrow();
+            match self.deliver(if is_finishing { MAX_OWN_FAILURES_AT_THE_END } else { MAX_OWN_FAILURES }).await {
+                Ok(0) if is_finishing => return,
+                Ok(0) => {
+                    tokio::select! {
+                        _ = tip.changed() => {}
+                        changed = finishing.changed() => if changed.is_err() { return },
+                    }
                 }
-            }
-            Ok(_) => {
-                backoff = INITIAL_BACKOFF;
-                let failed = std::mem::take(&mut failures);
-                if failed > 0 {
-                    tracing::warn!(sink = receiver.name(), failures = failed, "a sink accepts its records again");
+                Ok(_) => {
+                    backoff = INITIAL_BACKOFF;
+                    let failed = std::mem::take(&mut failures);
+                    if failed > 0 {
+                        tracing::warn!(
+                            sink = self.receiver.name(),
+                            failures = failed,
+                            "a sink accepts its records again"
+                        );
+                    }
                 }
-            }
-            Err(cause) => {
-                if failures == 0 {
-                    tracing::error!(
-                        sink = receiver.name(),
-                        cause,
-                        "a sink did not accept its records; they are delivered again"
-                    );
-                }
-                failures += 1;
-                // One failure may pass: the first delivery of a broker that ends soon may be the last.
-                if is_finishing && failures > 1 {
-                    return;
-                }
-                tokio::select! {
-                    () = tokio::time::sleep(backoff) => backoff = (backoff * 2).min(MAX_BACKOFF),
-                    changed = finishing.changed() => if changed.is_err() { return },
+                Err(DeliveryFailure { cause, own }) => {
+                    if failures == 0 {
+                        tracing::error!(
+                            sink = self.receiver.name(),
+                            cause,
+                            "a sink did not accept its records; they are delivered again"
+                        );
+                    }
+                    failures += 1;
+                    // What comes next is not the same again: fewer records, or a stub.
+                    if is_finishing && own.is_some() {
+                        continue;
+                    }
+                    // One failure may pass: the first delivery of a broker that ends soon may be the last.
+                    if is_finishing && failures > 1 {
+                        return;
+                    }
+                    tokio::select! {
+                        () = tokio::time::sleep(backoff) => backoff = (backoff * 2).min(MAX_BACKOFF),
+                        changed = finishing.changed() => if changed.is_err() { return },
+                    }
                 }
             }
         }
     }
+
+    /// Delivers one batch, or a stub of its only record after so many failures of the plugin's own. Returns how many records
+    /// it had.
+    async fn deliver(&mut self, max_own_failures: u32) -> Result<usize, DeliveryFailure> {
+        let max = if self.alone_until.is_some() { 1 } else { BATCH };
+        let batch = self.ledger.batch(&self.name, max).await.map_err(|error| error.to_string())?;
+        let Some(last) = batch.last().map(|(seq, _)| *seq) else { return Ok(0) };
+        let count = batch.len();
+        let mut records: Vec<_> = batch.into_iter().map(|(_, text)| text).collect();
+        let is_given_up = count == 1 && self.own_failures >= max_own_failures;
+        let stub = records.first_mut().filter(|_| is_given_up).map(|record| {
+            let stub = Stub::of(record, self.own_code);
+            record.clone_from(&stub.text);
+            stub
+        });
+        let Err(failure) = self.receiver.deliver(records).await else {
+            if let Some(stub) = stub {
+                self.report(last, &stub, "the sink got the record without its body");
+            }
+            self.pass(last).await?;
+            return Ok(count);
+        };
+        if failure.own.is_none() {
+            return Err(failure);
+        }
+        self.own_code = failure.own;
+        self.own_failures += 1;
+        match stub {
+            Some(stub) if self.own_failures >= 2 * max_own_failures => {
+                self.report(last, &stub, "the sink did not get the record, not even without its body");
+                self.pass(last).await?;
+                Err(failure.cause.into())
+            }
+            None if count > 1 && self.own_failures >= max_own_failures => {
+                (self.own_failures, self.alone_until) = (0, Some(last));
+                Err(failure)
+            }
+            _ => Err(failure),
+        }
+    }
+
+    /// Moves the cursor behind a record.
+    async fn pass(&mut self, last: u64) -> Result<(), DeliveryFailure> {
+        self.ledger.advance(&self.name, last).await.map_err(|error| error.to_string())?;
+        self.own_failures = 0;
+        self.alone_until = self.alone_until.filter(|until| *until > last);
+        Ok(())
+    }
+
+    /// Says in the log and in the ledger that the sink did not get a record as it is.
+    fn report(&self, seq: u64, stub: &Stub, what: &'static str) {
+        tracing::error!(sink = self.receiver.name(), seq, kind = stub.kind, "a plugin failed at a record; {what}");
+        // The sink may fail at what is said about it, too: this must have an end.
+        let RecordReceiver::Plugin(sink) = &self.receiver else { return };
+        if stub.kind == EventKind::PluginFailed.as_str() {
+            return;
+        }
+        let body = EventBody::new()
+            .with("plugin", &*sink.identity().name)
+            .with("digest", sink.identity().digest)
+            .with("code", self.own_code.map(FailureCode::as_str))
+            .with("cause", format!("{what}: number {seq} of this chain"));
+        self.ledger.record(Event::new(EventKind::PluginFailed, body));
+    }
 }
 
-/// Delivers one batch. Returns how many records it had.
-async fn deliver(name: &str, receiver: &RecordReceiver, ledger: &Ledger) -> Result<usize, String> {
-    let batch = ledger.batch(name, BATCH).await.map_err(|error| error.to_string())?;
-    let Some(last) = batch.last().map(|(seq, _)| *seq) else { return Ok(0) };
-    let count = batch.len();
-    let records = batch.into_iter().map(|(_, text)| text).collect();
-    receiver.deliver(records).await?;
-    ledger.advance(name, last).await.map_err(|error| error.to_string())?;
-    Ok(count)
+/// What a plugin gets in the place of a record at which it fails: the record with another body.
+struct Stub {
+    text: String,
+    kind: String,
+}
+
+impl Stub {
+    fn of(record: &str, code: Option<FailureCode>) -> Self {
+        let body = json!({ "left_out_bytes": record.len(), "undelivered": code.map(FailureCode::as_str) });
+        let body = to_raw_value(&body).unwrap_or_default();
+        // The members are in canonical order, as in the record.
+        let mut members: BTreeMap<&str, &RawValue> = serde_json::from_str(record).unwrap_or_default();
+        let kind = members.get("kind").map(|kind| kind.get().trim_matches('"').to_owned()).unwrap_or_default();
+        members.insert("body", &body);
+        Self { text: serde_json::to_string(&members).unwrap_or_default(), kind }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-
-    use std::sync::Arc;
-
-    use async_trait::async_trait;
-    use portcullis_wasm::testing::plugins;
-
-    use super::*;
-    use crate::config::PluginTable;
-    use crate::ledger::ChainStart;
-    use crate::plugin::{NativeError, NativePlugins, NativeSink};
-    use crate::sync::Mutex;
-
-    /// A sink that fails as often as its number says, and then counts what it gets.
-    struct Failing(Arc<Mutex<(usize, usize)>>);
-
-    #[async_trait]
-    impl NativeSink for Failing {
-        async fn deliver(&self, records: &[String]) -> Result<(), NativeError> {
-            let (failures, got) = &mut *self.0.lock();
-            if let Some(left) = failures.checked_sub(1) {
-                *failures = left;
-                return Err("not yet".into());
-            }
-            *got += records.len();
-            Ok(())
-        }
-    }
-
-    /// Starts to feed a sink in a folder.
-    async fn fed(dir: &std::path::Path, plugin: &str, plugins: &PluginHost) -> SinkTasks {
-        let config = Config::builder(dir).sink(PluginTable::new(plugin)).build().unwrap();
-        let started = ChainStart { version: "1".into(), config: crate::digest::Digest::of(b""), key: None };
-        let ledger = Ledger::open(&config.data_dir, started).await.unwrap();
-        ledger.flush().await.unwrap();
-        let secrets = SecretStore::open(&config.data_dir).unwrap();
-        let sinks = load(plugins, &config, &secrets).await.unwrap();
-        SinkTasks::start(sinks, &ledger)
-    }
-
-    #[tokio::test]
-    async fn a_sink_that_fails_once_at_the_end_still_gets_its_records() {
-        for (failures, got_any) in [(1, true), (9, false)] {
-            let dir = tempfile::tempdir().unwrap();
-            let state = Arc::new(Mutex::new((failures, 0)));
-            let mut natives = NativePlugins::default();
-            natives.sinks.insert("failing".to_owned(), Arc::new(Failing(Arc::clone(&state))));
-            let plugins = plugins().clone().with_natives(natives);
-            // The task does not run before it is told to finish: this thread is the only one.
-            fed(dir.path(), "native:failing", &plugins).await.finish().await;
-            assert_eq!(state.lock().1 > 0, got_any, "{failures}");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_feed_ends_with_a_broker_that_was_dropped() {
-        let dir = tempfile::tempdir().unwrap();
-        let SinkTasks { tasks, finishing } = fed(dir.path(), "builtin:jsonl", plugins()).await;
-        assert_eq!(tasks.len(), 1);
-        drop(finishing);
-        for task in tasks {
-            task.await.unwrap();
-        }
-    }
-}
+mod tests;

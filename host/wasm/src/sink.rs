@@ -71,6 +71,17 @@ impl Sink {
         &self.identity
     }
 
+    /// Reports whether the plugin failed by itself, in its sandbox, so that it will do so again with the same records. An error
+    /// that it returns is none of these failures, nor is a failure of native code: a receiver may be down.
+    #[must_use]
+    pub fn fails_by_itself(&self, failure: &PluginFailure) -> bool {
+        use FailureCode::{Busy, Deadline, Error, HostCalls, Memory, Output, Start, Trap};
+        match failure.code {
+            Trap | Deadline | Memory | Output | HostCalls => matches!(self.code, SinkCode::Component(..)),
+            Error | Busy | Start => false,
+        }
+    }
+
     /// Hands over a batch of records. After a return without an error, the lines that a plugin made of it are on
     /// disk. After an error usually none of them is written, and the batch must be delivered again. If the future is
     /// dropped, the batch may still be written.

@@ -7,7 +7,8 @@
 //! Delivery is at least once: a batch is repeated after a crash or an error, so a reader must drop records that it has
 //! already seen, by their `chain` and `seq`.
 
-use portcullis_plugin::json::Json;
+use std::borrow::Cow;
+
 use portcullis_plugin::{Audit, Lines, NameGlob, settings};
 use serde::Deserialize;
 
@@ -15,6 +16,14 @@ use serde::Deserialize;
 #[serde(deny_unknown_fields)]
 struct Jsonl {
     kinds: Option<Vec<NameGlob>>,
+}
+
+/// The member of a record that the sink looks at. The others are passed over, as the tree of a record, whose body a source may
+/// have written, can take more than a plugin's memory.
+#[derive(Deserialize)]
+struct Record<'a> {
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
 }
 
 impl Audit for Jsonl {
@@ -30,9 +39,8 @@ impl Audit for Jsonl {
 impl Jsonl {
     fn wants(&self, record: &str) -> Result<bool, String> {
         let Some(kinds) = &self.kinds else { return Ok(true) };
-        let json = Json::parse(record)?;
-        let kind = json.get("kind").and_then(Json::as_str).ok_or("a record without a kind")?;
-        Ok(kinds.iter().any(|glob| glob.matches(kind)))
+        let Record { kind } = serde_json::from_str(record).map_err(|error| error.to_string())?;
+        Ok(kinds.iter().any(|glob| glob.matches(&kind)))
     }
 }
 
@@ -78,6 +86,19 @@ mod tests {
         assert_eq!(deliver("{}", &broken), Err("disk full".into()));
         let sink = Jsonl::configure(r#"{"kinds":["*"]}"#).unwrap();
         assert!(sink.deliver(&[r#"{"seq":1}"#.into()], &FakeLines::default()).is_err());
+    }
+
+    /// As a tree, the first body takes some 60 MB, and the second one is nested deeper than the SDK reads.
+    #[test]
+    fn a_record_whose_body_takes_much_as_a_tree_is_judged_by_its_kind() {
+        let wide = format!("[{}0]", "[0],".repeat(250_000));
+        let deep = format!("{}{}", "[".repeat(500_000), "]".repeat(500_000));
+        let record =
+            |body: &str| format!(r#"{{"at":1,"body":{{"kind":"x","y":{body}}},"kind":"tool.completed","seq":1}}"#);
+        let sink = Jsonl::configure(r#"{"kinds":["call.*"]}"#).unwrap();
+        let lines = FakeLines::default();
+        sink.deliver(&[record(&wide), record(&deep), RECORDS[1].into()], &lines).unwrap();
+        assert_eq!(lines.lines(), [RECORDS[1]]);
     }
 
     #[test]

@@ -19,6 +19,7 @@ use std::ops::Range;
 
 use super::kind::{Kind, Kinds};
 use bytes::{ANCHOR, BASE64, DIGIT, JOINS, JOINT, LOWER, UPPER, WIDE, WORD, at, class, is_word};
+use keys::RejectedRuns;
 
 /// What a detector saw: what it found, if anything, and where the search goes on.
 struct Step {
@@ -59,6 +60,7 @@ pub(crate) fn find(text: &str, name: Option<&str>, kinds: Kinds, found: &mut dyn
     }
     // Where the last value behind a name ends: assignments within it are a part of it.
     let (mut place, mut covered, mut looked) = (0, 0, 0);
+    let mut rejected = RejectedRuns::default();
     while let Some(b) = bytes.get(place) {
         if place >= looked {
             let calm = bytes::calm(bytes::from(bytes, place));
@@ -79,7 +81,7 @@ pub(crate) fn find(text: &str, name: Option<&str>, kinds: Kinds, found: &mut dyn
                 continue;
             }
             place = end;
-            in_word(text, &word, seen, kinds, &context)
+            in_word(text, &word, seen, kinds, &context, &mut rejected)
         } else {
             place += 1;
             match own & ANCHOR {
@@ -169,13 +171,20 @@ fn is_plain(bytes: &[u8], word: &Range<usize>, seen: u16) -> bool {
 /// The most bytes of a verb that says a password.
 const VERB: usize = 6;
 
-/// Looks for what begins with a word. `seen` has the classes of its bytes.
-fn in_word(text: &str, word: &Range<usize>, seen: u16, kinds: Kinds, context: &Context<'_>) -> Option<Step> {
+/// Looks for what begins with a word. `seen` has the classes of its bytes, and `rejected` belongs to the text.
+fn in_word(
+    text: &str,
+    word: &Range<usize>,
+    seen: u16,
+    kinds: Kinds,
+    context: &Context<'_>,
+    rejected: &mut RejectedRuns,
+) -> Option<Step> {
     let bytes = text.as_bytes();
     let next = at(bytes, word.end);
     // Most words are a few letters and end here: they begin nothing.
     let goes_on = word.len() >= KEY_WORD || class(next) & (JOINT | BASE64 | ANCHOR) != 0 || next == b'~';
-    if goes_on && let Some(step) = keys::find(text, word, seen, next) {
+    if goes_on && let Some(step) = keys::find(text, word, seen, next, rejected) {
         return Some(step);
     }
     if seen & DIGIT == 0 {

@@ -10,7 +10,8 @@ pub trait Audit: Sized + 'static {
     /// Says which field is wrong and why; the broker does not start.
     fn configure(settings: &str) -> Result<Self, String>;
 
-    /// Takes a batch of records, each a JSON object as `portcullis audit tail --json` prints it.
+    /// Takes a batch of records, each a JSON object as `portcullis audit tail --json` prints it. A record at which the plugin
+    /// panics or reaches a limit again and again comes with another body, which says so, and is then left out.
     ///
     /// # Errors
     /// Says why the batch could not be taken; the broker delivers the same batch again later.

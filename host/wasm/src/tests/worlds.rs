@@ -89,6 +89,33 @@ async fn a_sink_appends_whole_batches_to_a_private_file() {
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
+/// As a tree, the body takes more than a plugin's memory.
+#[cfg(feature = "compiler")]
+#[tokio::test]
+async fn a_record_of_any_content_does_not_keep_jsonl_from_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("audit.jsonl");
+    let config =
+        PluginConfig { plugin: PluginRef::Builtin("jsonl".into()), ..entry("scribe", json!({ "kinds": ["call.*"] })) };
+    let sink = plugins().sink(&config, &file).await.unwrap();
+    let body = format!("[{}0]", "[0],".repeat(250_000));
+    let next = r#"{"kind":"call.intent","seq":2}"#;
+    let large = format!(r#"{{"body":{body},"kind":"tool.completed","seq":1}}"#);
+    sink.deliver(vec![large, next.into()]).await.unwrap();
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("{next}\n"));
+}
+
+/// The feed gives such a plugin a stub of the record; a receiver that is down gets it again for ever.
+#[tokio::test]
+async fn only_what_a_plugin_does_in_its_sandbox_is_a_failure_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let sink = plugins().sink(&entry("scribe", json!({ "trap": "odd" })), &folder.path().join("a")).await.unwrap();
+    for (record, code, expected) in [("odd", FailureCode::Trap, true), (r#"{"fail":1}"#, FailureCode::Error, false)] {
+        let failure = sink.deliver(vec![record.into()]).await.unwrap_err();
+        assert_eq!((failure.code, sink.fails_by_itself(&failure)), (code, expected), "{failure}");
+    }
+}
+
 #[tokio::test]
 async fn a_sink_whose_file_cannot_be_opened_is_refused() {
     // A folder that cannot be created, because there is a file in its place.

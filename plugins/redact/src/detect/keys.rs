@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use super::super::kind::Kind;
 use super::Step;
-use super::bytes::{DIGIT, HEX, JOINT, LOWER, WORD, at, before, class, from, is_varied, is_word, run, run_back};
+use super::bytes::{
+    BASE64, DIGIT, HEX, JOINT, LOWER, WORD, at, before, class, from, is_varied, is_word, run, run_back,
+};
 use super::formats::{FORMATS, Format};
 
 /// For each first byte, the second bytes with which a key goes on, as bits.
@@ -40,10 +42,35 @@ const fn places() -> [(u8, u8); 128] {
     places
 }
 
-/// Looks for a value with a form of its own that begins with this word, which `next` follows. `seen` has the classes of the word.
-pub(super) fn find(text: &str, word: &Range<usize>, seen: u16, next: u8) -> Option<Step> {
+/// The runs of a text in which a key without a longest length was looked for and rejected: for each set of classes that joins
+/// words in its own way, the last run. Such a key ends where its run ends. So one that begins later in a rejected run is rejected
+/// too, and the run is not read again from each of its words.
+#[derive(Default)]
+pub(super) struct RejectedRuns([(u16, Range<usize>); 4]);
+
+impl RejectedRuns {
+    /// Returns the place of the last run of sets that join words as this one does, with the set that it is of.
+    fn of(&mut self, set: u16) -> Option<&mut (u16, Range<usize>)> {
+        self.0.get_mut(usize::from(set & JOINT != 0) + 2 * usize::from(set & BASE64 != 0))
+    }
+
+    /// Reports whether a key whose part behind the prefix begins here, of bytes of this set, is rejected.
+    fn has(&mut self, set: u16, start: usize) -> bool {
+        self.of(set).is_some_and(|(of, run)| *of == set && run.contains(&start))
+    }
+
+    fn add(&mut self, set: u16, run: Range<usize>) {
+        if let Some(last) = self.of(set) {
+            *last = (set, run);
+        }
+    }
+}
+
+/// Looks for a value with a form of its own that begins with this word, which `next` follows. `seen` has the classes of the word,
+/// and `rejected` belongs to the text.
+pub(super) fn find(text: &str, word: &Range<usize>, seen: u16, next: u8, rejected: &mut RejectedRuns) -> Option<Step> {
     let bytes = text.as_bytes();
-    let step = prefixed(bytes, word).or_else(|| marked(bytes, word, next));
+    let step = prefixed(bytes, word, rejected).or_else(|| marked(bytes, word, next));
     match at(bytes, word.start) {
         b'e' => step.or_else(|| jwt(bytes, word)),
         b'P' if seen & DIGIT == 0 => step.or_else(|| putty(text, word)),
@@ -52,7 +79,7 @@ pub(super) fn find(text: &str, word: &Range<usize>, seen: u16, next: u8) -> Opti
 }
 
 /// Looks for a key that begins with this word.
-fn prefixed(text: &[u8], word: &Range<usize>) -> Option<Step> {
+fn prefixed(text: &[u8], word: &Range<usize>, rejected: &mut RejectedRuns) -> Option<Step> {
     let first = usize::from(at(text, word.start));
     let second = at(text, word.start + 1);
     let [low, high] = PAIRS.get(first)?;
@@ -61,24 +88,36 @@ fn prefixed(text: &[u8], word: &Range<usize>) -> Option<Step> {
         return None;
     }
     let (start, end) = *PLACES.get(first)?;
-    let rest = from(text, word.start);
     let formats = FORMATS.get(usize::from(start)..usize::from(end))?;
-    let found = |format: &Format| Some((format.kind, format.length(rest)?));
+    let found = |format: &Format| Some((format.kind, format.length(text, word.start, rejected)?));
     let (kind, length) = formats.iter().find_map(found)?;
     Some(Step::found(kind, word.start..word.start + length))
 }
 
 impl Format {
-    /// Returns the length of the key with which the text begins.
-    fn length(&self, rest: &[u8]) -> Option<usize> {
-        let body = rest.strip_prefix(self.prefix.as_bytes())?;
+    /// Returns the length of the key that begins at `start`.
+    fn length(&self, text: &[u8], start: usize, rejected: &mut RejectedRuns) -> Option<usize> {
+        let body = from(text, start).strip_prefix(self.prefix.as_bytes())?;
+        let start = start + self.prefix.len();
+        let is_unlimited = self.max == usize::MAX;
+        if is_unlimited && rejected.has(self.set, start) {
+            return None;
+        }
         let limit = self.max.saturating_add(1);
-        let mut length = run(body, limit, |b| class(b) & self.set != 0);
-        if self.max == usize::MAX {
+        let run_length = run(body, limit, |b| class(b) & self.set != 0);
+        let mut length = run_length;
+        if is_unlimited {
             length -= run_back(before(body, length), length, |b| matches!(b, b'.' | b'=' | b'/'));
         }
-        let fits = (self.min..=self.max).contains(&length) && !is_word(at(body, length));
-        (fits && is_varied(before(body, length))).then_some(self.prefix.len() + length)
+        if !(self.min..=self.max).contains(&length) {
+            return None;
+        }
+        // A key that begins later in the run has the same end and no other characters, so it is rejected for the same reason.
+        let is_key = !is_word(at(body, length)) && is_varied(before(body, length));
+        if is_unlimited && !is_key {
+            rejected.add(self.set, start..start + run_length);
+        }
+        is_key.then_some(self.prefix.len() + length)
     }
 }
 
@@ -184,4 +223,41 @@ fn putty(text: &str, word: &Range<usize>) -> Option<Step> {
         sum + run(from(rest.as_bytes(), sum), 128, |b| class(b) & HEX != 0)
     });
     Some(Step::found(Kind::PrivateKey, word.start..body + length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the ranges of the keys that begin with a word of the text. `again` says whether what was rejected is forgotten at
+    /// each word.
+    fn keys(text: &[u8], again: bool) -> Vec<Range<usize>> {
+        let (mut found, mut rejected, mut place) = (Vec::new(), RejectedRuns::default(), 0);
+        while place < text.len() {
+            let end = place + run(from(text, place), usize::MAX, is_word).max(1);
+            if again {
+                rejected = RejectedRuns::default();
+            }
+            found.extend(prefixed(text, &(place..end), &mut rejected).and_then(|step| step.found).map(|(_, key)| key));
+            place = end;
+        }
+        found
+    }
+
+    #[test]
+    fn a_key_in_a_run_that_was_rejected_is_found_as_if_the_run_was_read_again() {
+        let pieces = ["ABSK+", "sl.", "sl.u.", "fm2_", "hvs.", "_", "=", "a1B2c3", "AKIAIOSFODNN7EXAMPLE/", "+EAAa"];
+        let pieces = pieces.map(|piece| piece.repeat(if piece.len() < 6 { 1 } else { 10 })).into_iter();
+        let pieces: Vec<_> = pieces.chain(["ABSK+".repeat(25), "sl.".repeat(40), "x".repeat(30)]).collect();
+        let (mut texts, mut keys_in_all) = (vec![String::new()], 0);
+        for _ in 0..3 {
+            texts = texts.iter().flat_map(|text| pieces.iter().map(move |piece| format!("{text}{piece}"))).collect();
+            for text in &texts {
+                let found = keys(text.as_bytes(), false);
+                assert_eq!(found, keys(text.as_bytes(), true), "{text}");
+                keys_in_all += found.len();
+            }
+        }
+        assert!(keys_in_all > 0);
+    }
 }

@@ -37,6 +37,14 @@ fn a_value_is_found_however_json_writes_it() {
 }
 
 #[test]
+fn a_key_within_what_is_no_key_because_of_its_end_is_found() {
+    let (aws, github) = ("AKIAIOSFODNN7EXAMPLE", format!("ghp_{}", "a1B2".repeat(9)));
+    let given = format!("{}/{aws}/{}{github}", "ABSK+".repeat(30), "ABSK+".repeat(30));
+    let hidden = text("{}", &given);
+    assert_eq!(hidden, given.replace(aws, "[aws-key:1]").replace(&github, "[github-token:1]"));
+}
+
+#[test]
 fn json_as_deep_as_the_broker_takes_it_is_searched() {
     let deep = format!("{{\"x\":{}\"a@b.org\"{}}}", "[".repeat(126), "]".repeat(126));
     let call = FakeCall::new("mail", "read").with_outcome(&deep);
