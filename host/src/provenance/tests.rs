@@ -10,6 +10,8 @@ use crate::flow::{CallFlow as _, Effect};
 use crate::protocol::Method;
 use portcullis_core::testing::view;
 
+mod bounds;
+
 /// The private values that the tests look for.
 const KEY: &str = "sk-Live-9f8e7d6c5b4a3210";
 const SENTENCE: &str = "The merger with Umbra closes on the first Friday of October, at forty per share.";
@@ -24,7 +26,11 @@ fn call(session: &Arc<SessionFlow>, name: &str, given: &[&str], arguments: &Valu
 
 fn call_with(session: &Arc<SessionFlow>, name: &str, given: &[&str], arguments: &Json) -> Arc<TracedCall> {
     let example = Call::clone(&view("{}").call);
-    let item = crate::item::Item { exposed: format!("{name}__read").into(), ..crate::item::Item::clone(&example.item) };
+    let item = crate::item::Item {
+        source: name.parse().unwrap(),
+        exposed: format!("{name}__read").into(),
+        ..crate::item::Item::clone(&example.item)
+    };
     let params = Json::of(&json!({ "name": "read" })).with("arguments", arguments).unwrap();
     let call = Call::new(
         &Method::ToolsCall,
