@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
+use super::places::MAX_FINGERPRINTS;
 use super::*;
 use crate::call::{Call, Params};
 use crate::flow::{CallFlow as _, Effect};
@@ -11,6 +12,7 @@ use crate::protocol::Method;
 use portcullis_core::testing::view;
 
 mod bounds;
+mod kinds;
 
 /// The private values that the tests look for.
 const KEY: &str = "sk-Live-9f8e7d6c5b4a3210";

@@ -1,6 +1,7 @@
 //! What an agent can make the broker do and keep with the arguments of one call.
 
 use super::*;
+use crate::provenance::places::MAX_BETWEEN;
 
 #[test]
 fn a_long_name_is_not_copied_for_each_value_under_it() {
@@ -27,4 +28,46 @@ fn a_long_place_is_cut_between_two_letters_and_says_so() {
     assert_eq!(place(json!({ (long.clone()): [{ "to": KEY }] })), format!("/{long}…"));
     assert_eq!(place(json!({ (long.clone()): [1], "a": [0, KEY] })), "/a/1", "what stands beside it is not cut");
     assert_eq!(place(json!({ "a": json!({ "inner": [KEY] }).to_string() })), "/a", "the place of the text");
+}
+
+#[test]
+fn arguments_that_repeat_a_block_of_every_result_are_looked_up_in_one_pass() {
+    // If each match searched the results that were found before, this would take minutes.
+    let session: Arc<SessionFlow> = Arc::default();
+    let block = "x".repeat(24);
+    for n in 0..MAX_RESULTS {
+        see(&session, "web", &[UNTRUSTED], &format!("part{n:04} {block}"));
+    }
+    let parts: String = (0..MAX_RESULTS).map(|n| format!("part{n:04} ")).collect();
+    let found = session.look_up(&Json::of(&json!({ "a": parts, "b": "x".repeat(1_000_000) })));
+    assert_eq!(found.results.len(), MAX_RESULTS);
+    assert!(!found.cut);
+}
+
+#[test]
+fn a_session_with_too_many_kinds_of_results_is_not_traced_any_more() {
+    let session: Arc<SessionFlow> = Arc::default();
+    for n in 0..MAX_KINDS {
+        see(&session, &format!("source{n}"), &[UNTRUSTED], "the same text");
+    }
+    see(&session, "source0", &[UNTRUSTED], "the same text");
+    let arguments = json!({ "text": "the same text" });
+    assert!(call(&session, "out", &[], &arguments).is_traced());
+    assert_eq!(session.look_up(&Json::of(&arguments)).results.len(), MAX_KINDS + 1);
+    see(&session, "source0", &[PRIVATE], "the same text");
+    let call = call(&session, "out", &[], &json!({}));
+    assert!(!call.is_traced());
+    assert_eq!(call.labels(), [PRIVATE, UNTRUSTED]);
+}
+
+#[test]
+fn results_that_cannot_be_kept_between_the_first_and_the_last_are_reported() {
+    let mut places = Places::default();
+    (0..4).for_each(|kind| places.add_result(kind));
+    let fingerprints = 0..u64::try_from(MAX_BETWEEN).unwrap();
+    for result in 0..3 {
+        assert!(fingerprints.clone().all(|fingerprint| places.insert(fingerprint, result)));
+    }
+    assert!(!places.insert(0, 3), "there is no room for the third result");
+    assert!(places.insert(u64::MAX, 3), "the first result of a fingerprint needs none");
 }
