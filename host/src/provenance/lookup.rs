@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::encoded;
+use super::encoded::{self, Decoder};
 use super::fingerprint::{Fingerprints, Positions};
 use super::values::{self, Part};
 use super::{MAX_LOCKED, SeenResult, SessionFlow, phrase};
@@ -13,7 +13,7 @@ use crate::protocol::Json;
 pub(super) struct Found {
     /// The results, the latest first, each with the first place in the arguments.
     pub(super) results: Vec<(SeenResult, String)>,
-    /// True if the arguments are too large to be looked up as a whole.
+    /// True if the arguments are too large to be looked up as a whole, or decode to too much.
     pub(super) cut: bool,
 }
 
@@ -30,13 +30,14 @@ impl SessionFlow {
             known: HashSet::new(),
             visited: HashSet::new(),
         };
-        let cut = values::each_in_arguments(arguments, &mut |part, pointer, text| {
+        let mut decoder = Decoder::default();
+        let too_large = values::each_in_arguments(arguments, &mut |part, pointer, text| {
             let mut fingerprints =
                 Fingerprints::new(self.key(), Positions::Every, |fingerprint| lookup.want(fingerprint, pointer));
             let mut add = |reading: &str| fingerprints.add(reading);
             match part {
-                Part::Value | Part::Name => encoded::each_reading(text, &mut add),
-                Part::All => encoded::each_decoded(text, &mut add),
+                Part::Value | Part::Name => decoder.each_reading(text, &mut add),
+                Part::All => decoder.each_decoded(text, &mut add),
                 Part::Edges => encoded::each_direction(text, &mut add),
             }
             lookup.find(pointer);
@@ -47,7 +48,7 @@ impl SessionFlow {
         });
         let mut results = lookup.found;
         results.sort_by_key(|(result, _)| std::cmp::Reverse(result.index));
-        Found { results, cut }
+        Found { results, cut: too_large || decoder.is_cut() }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What an agent can make the broker do and keep with the arguments of one call.
 
 use super::*;
+use crate::provenance::encoded::Decoder;
 use crate::provenance::places::MAX_BETWEEN;
 
 #[test]
@@ -42,6 +43,44 @@ fn arguments_that_repeat_a_block_of_every_result_are_looked_up_in_one_pass() {
     let found = session.look_up(&Json::of(&json!({ "a": parts, "b": "x".repeat(1_000_000) })));
     assert_eq!(found.results.len(), MAX_RESULTS);
     assert!(!found.cut);
+}
+
+#[test]
+fn arguments_that_decode_to_much_more_than_they_are_count_as_not_traced() {
+    // Each alignment of this text is readable, and so is what it decodes to.
+    let arguments = json!({ "text": "zMzM".repeat(60_000), "key": KEY });
+    let session = session();
+    let first = call(&session, "out", &[], &arguments);
+    assert!(!first.is_traced());
+    assert_eq!(first.origins().len(), 1, "what is not encoded is found all the same");
+    first.keep_result(&Json::of(&json!({ "text": "something else of this call" })));
+    let later = call(&session, "out", &[], &json!({ "text": "something else of this call" }));
+    assert!(later.is_traced());
+    assert_eq!(&later.origins()[0].labels[..], &[PRIVATE.to_owned()][..]);
+}
+
+#[test]
+fn a_text_is_decoded_within_a_budget() {
+    let read = |text: &str| {
+        let (mut decoder, mut bytes) = (Decoder::default(), 0);
+        decoder.each_reading(text, &mut |reading| bytes += reading.len());
+        (decoder.is_cut(), bytes)
+    };
+    let (cut, bytes) = read(&"zMzM".repeat(250_000));
+    assert!(cut && bytes <= 10 * 1024 * 1024, "{bytes}");
+    let (cut, _) = read(&STANDARD.encode(SENTENCE.repeat(9_000)));
+    assert!(!cut, "ordinary content is decoded as a whole");
+    let (cut, _) = read(&SENTENCE.repeat(12_000).replace(' ', "%20"));
+    assert!(!cut, "ordinary content is decoded as a whole");
+}
+
+#[test]
+fn ordinary_arguments_of_a_mebibyte_are_traced() {
+    let values: Vec<_> =
+        (0..8_800).map(|n| format!("{n} {SENTENCE} %20 {}", STANDARD.encode("an ordinary text"))).collect();
+    let arguments = Json::of(&json!(values));
+    assert!(arguments.as_bytes().len() > 1_000_000);
+    assert!(call_with(&session(), "out", &[], &arguments).is_traced());
 }
 
 #[test]
