@@ -7,12 +7,12 @@
 
 mod encoded;
 mod fingerprint;
+mod lookup;
 mod phrase;
+mod places;
 mod traced_call;
 mod values;
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -21,11 +21,8 @@ use crate::flow::{PRIVATE, UNTRUSTED};
 use crate::protocol::Json;
 use crate::sync::Mutex;
 use fingerprint::{Fingerprints, FlowKey, Positions};
+use places::{MAX_KINDS, Places};
 pub use traced_call::{SourceFlow, TracedCall};
-use values::Part;
-
-/// The most fingerprints that a session keeps: about 4.3 MiB. A page of 10 KiB has about 3,500.
-const MAX_FINGERPRINTS: usize = 229_376;
 
 /// The most results with labels that a session keeps. Their number is kept in 16 bits with each fingerprint.
 const MAX_RESULTS: usize = 4_096;
@@ -112,65 +109,11 @@ impl SessionFlow {
             seen.results.get(usize::from(index)).is_some_and(|result| Arc::ptr_eq(&result.call, call))
         };
         if let Some(seen) = seen.as_mut().filter(same) {
-            fingerprints.iter().for_each(|fingerprint| seen.insert(*fingerprint, index));
+            for fingerprint in fingerprints.iter() {
+                seen.full |= !seen.places.insert(*fingerprint, index);
+            }
         }
         fingerprints.clear();
-    }
-
-    /// Looks up arguments.
-    fn look_up(&self, arguments: &Json) -> Found {
-        if self.seen.lock().as_ref().is_none_or(|seen| seen.results.is_empty()) {
-            return Found::default();
-        }
-        let mut found = Vec::new();
-        let mut wanted = Vec::new();
-        let cut = values::each_in_arguments(arguments, &mut |part, pointer, text| {
-            let mut fingerprints = Fingerprints::new(self.key(), Positions::Every, |fingerprint| {
-                wanted.push(fingerprint);
-                if wanted.len() == MAX_LOCKED {
-                    self.find(&mut wanted, pointer, &mut found);
-                }
-            });
-            let mut add = |reading: &str| fingerprints.add(reading);
-            match part {
-                Part::Value | Part::Name => encoded::each_reading(text, &mut add),
-                Part::All => encoded::each_decoded(text, &mut add),
-                Part::Edges => encoded::each_direction(text, &mut add),
-            }
-            self.find(&mut wanted, pointer, &mut found);
-            // The names of members are the tool's words, and all values as one are no phrase.
-            if part == Part::Value {
-                self.find_phrase(&phrase::pairs(self.key(), text), pointer, &mut found);
-            }
-        });
-        found.sort_by_key(|(result, _): &(SeenResult, String)| std::cmp::Reverse(result.index));
-        Found { results: found, cut }
-    }
-
-    /// Adds the results that have one of these fingerprints, each with the first place in the arguments.
-    fn find(&self, wanted: &mut Vec<u64>, pointer: &str, found: &mut Vec<(SeenResult, String)>) {
-        let seen = self.seen.lock();
-        for fingerprint in wanted.drain(..) {
-            let Some(seen) = &*seen else { continue };
-            if let Some(&(first, last)) = seen.places.get(&fingerprint) {
-                seen.add([first, last], pointer, found);
-            }
-        }
-    }
-
-    /// Adds the results that may have all of these pairs of words.
-    fn find_phrase(&self, pairs: &[u64], pointer: &str, found: &mut Vec<(SeenResult, String)>) {
-        let seen = self.seen.lock();
-        let Some(seen) = seen.as_ref().filter(|_| !pairs.is_empty()) else { return };
-        // A result between the first and the last that have a pair may have it, too.
-        let both = |range: Option<(u16, u16)>, pair| {
-            let (first, last) = *seen.places.get(pair)?;
-            range.map(|(from, to)| (from.max(first), to.min(last)))
-        };
-        let range = pairs.iter().fold(Some((0, u16::MAX)), both);
-        if let Some((from, to)) = range.filter(|(from, to)| from <= to) {
-            seen.add([from, to], pointer, found);
-        }
     }
 
     fn key(&self) -> &FlowKey {
@@ -199,23 +142,15 @@ struct SeenResult {
     index: u16,
 }
 
-/// The results and places at which values of arguments were found.
-#[derive(Debug, Default)]
-struct Found {
-    /// The results, the latest first, each with the first place in the arguments.
-    results: Vec<(SeenResult, String)>,
-    /// True if the arguments are too large to be looked up as a whole.
-    cut: bool,
-}
-
 /// The results that were kept, and the fingerprints of their values.
 #[derive(Debug, Default)]
 struct SeenResults {
     results: Vec<SeenResult>,
     /// The labels of all results, sorted.
     labels: Vec<String>,
-    /// For each fingerprint the first and the last result that has it, as indexes.
-    places: HashMap<u64, (u16, u16), BuildHasherDefault<Identity>>,
+    /// The sources and labels that results have, each once: the kinds of results.
+    kinds: Vec<(Arc<str>, Arc<[String]>)>,
+    places: Places,
     count: u64,
     /// True once something was not kept.
     full: bool,
@@ -231,34 +166,21 @@ impl SeenResults {
         for label in result.labels.iter() {
             insert(&mut self.labels, label);
         }
-        let Some(index) = u16::try_from(self.results.len()).ok().filter(|_| self.results.len() < MAX_RESULTS) else {
+        let same = |(source, labels): &(Arc<str>, Arc<[String]>)| *source == result.source && *labels == result.labels;
+        let place = self.kinds.iter().position(same).unwrap_or(self.kinds.len());
+        let index = u16::try_from(self.results.len()).ok().filter(|_| self.results.len() < MAX_RESULTS);
+        let kind = u8::try_from(place).ok().filter(|_| place < MAX_KINDS);
+        let (Some(index), Some(kind)) = (index, kind) else {
             self.full = true;
             return None;
         };
+        if place == self.kinds.len() {
+            self.kinds.push((Arc::clone(&result.source), Arc::clone(&result.labels)));
+        }
+        self.places.add_result(kind);
         self.results.push(SeenResult { number: self.count.max(1), index, ..result });
         self.full |= too_large;
         (!too_large).then_some(index)
-    }
-
-    /// Adds results that were not found before.
-    fn add(&self, indexes: [u16; 2], pointer: &str, found: &mut Vec<(SeenResult, String)>) {
-        for index in indexes {
-            let new = found.iter().all(|(known, _)| known.index != index);
-            if let Some(result) = self.results.get(usize::from(index)).filter(|_| new) {
-                found.push((result.clone(), pointer.to_owned()));
-            }
-        }
-    }
-
-    fn insert(&mut self, fingerprint: u64, index: u16) {
-        if let Some((first, last)) = self.places.get_mut(&fingerprint) {
-            // Two results may be taken at the same time.
-            (*first, *last) = ((*first).min(index), (*last).max(index));
-        } else if self.places.len() < MAX_FINGERPRINTS {
-            self.places.insert(fingerprint, (index, index));
-        } else {
-            self.full = true;
-        }
     }
 }
 
@@ -266,26 +188,6 @@ impl SeenResults {
 fn insert(labels: &mut Vec<String>, label: &str) {
     if let Err(place) = labels.binary_search_by(|known| known.as_str().cmp(label)) {
         labels.insert(place, label.to_owned());
-    }
-}
-
-/// A hasher of values that are hashes already.
-#[derive(Default)]
-struct Identity(u64);
-
-impl Hasher for Identity {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value;
     }
 }
 

@@ -48,7 +48,7 @@ pub struct Origin {
     pub calls_ago: u32,
     /// The labels of the result.
     pub labels: Arc<[String]>,
-    /// The place of the value in the arguments, as a JSON Pointer (RFC 6901).
+    /// The place of the value in the arguments, as a JSON Pointer (RFC 6901). A long one is cut, and ends with `…`.
     pub pointer: String,
 }
 

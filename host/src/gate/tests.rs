@@ -2,6 +2,7 @@
 
 mod approvals;
 mod durability;
+mod flow;
 mod risk;
 mod vault;
 mod way;

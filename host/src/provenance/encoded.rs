@@ -10,6 +10,10 @@ use crate::scan::leading_escape;
 /// The most encodings that are opened one inside the other.
 const MAX_DEPTH: usize = 3;
 
+/// The most bytes that the texts of one call may decode to, in all readings together. Letters can be chosen so that every
+/// alignment of every depth is readable: then a text has 43 times as many.
+const MAX_DECODED: usize = 8 * 1024 * 1024;
+
 /// The fewest characters of an encoded value.
 const SHORTEST: usize = 12;
 
@@ -17,33 +21,58 @@ const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_decode_padding_mode(DecodePaddingMode::Indifferent)
     .with_decode_allow_trailing_bits(true);
 
-/// Visits every reading of a text.
-pub(super) fn each_reading(text: &str, visit: &mut dyn FnMut(&str)) {
-    each_to(text, true, MAX_DEPTH, visit);
+/// Reads the texts of one call.
+#[derive(Debug)]
+pub(super) struct Decoder {
+    /// The bytes that may still be decoded, or `None` once a text would have had more.
+    left: Option<usize>,
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self { left: Some(MAX_DECODED) }
+    }
+}
+
+impl Decoder {
+    /// Reports whether some text was not decoded, because all of them would have decoded to too much.
+    pub(super) fn is_cut(&self) -> bool {
+        self.left.is_none()
+    }
+
+    /// Visits every reading of a text.
+    pub(super) fn each_reading(&mut self, text: &str, visit: &mut dyn FnMut(&str)) {
+        self.each_to(text, true, MAX_DEPTH, visit);
+    }
+
+    /// Visits every reading of a text that is decoded.
+    pub(super) fn each_decoded(&mut self, text: &str, visit: &mut dyn FnMut(&str)) {
+        self.each_to(text, false, MAX_DEPTH, visit);
+    }
+
+    /// Visits what a text decodes to, with `depth` encodings one inside the other, and before that the text itself if it
+    /// is `wanted`.
+    fn each_to(&mut self, text: &str, wanted: bool, depth: usize, visit: &mut dyn FnMut(&str)) {
+        for reading in [text, &backwards(text)] {
+            if wanted {
+                visit(reading);
+            }
+            for decoded in if depth == 0 || self.is_cut() { Vec::new() } else { decoded(reading) } {
+                // It is read in both directions.
+                self.left = self.left.and_then(|left| left.checked_sub(2 * decoded.len()));
+                if self.is_cut() {
+                    break;
+                }
+                self.each_to(&decoded, true, depth - 1, visit);
+            }
+        }
+    }
 }
 
 /// Visits a text as it stands and backwards.
 pub(super) fn each_direction(text: &str, visit: &mut dyn FnMut(&str)) {
     visit(text);
     visit(&backwards(text));
-}
-
-/// Visits every reading of a text that is decoded.
-pub(super) fn each_decoded(text: &str, visit: &mut dyn FnMut(&str)) {
-    each_to(text, false, MAX_DEPTH, visit);
-}
-
-/// Visits what a text decodes to, with `depth` encodings one inside the other, and before that the text itself if it is
-/// `wanted`.
-fn each_to(text: &str, wanted: bool, depth: usize, visit: &mut dyn FnMut(&str)) {
-    for reading in [text, &backwards(text)] {
-        if wanted {
-            visit(reading);
-        }
-        for decoded in if depth == 0 { Vec::new() } else { decoded(reading) } {
-            each_to(&decoded, true, depth - 1, visit);
-        }
-    }
 }
 
 fn backwards(text: &str) -> String {

@@ -4,11 +4,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
+use super::places::MAX_FINGERPRINTS;
 use super::*;
 use crate::call::{Call, Params};
 use crate::flow::{CallFlow as _, Effect};
 use crate::protocol::Method;
 use portcullis_core::testing::view;
+
+mod bounds;
+mod kinds;
 
 /// The private values that the tests look for.
 const KEY: &str = "sk-Live-9f8e7d6c5b4a3210";
@@ -24,7 +28,11 @@ fn call(session: &Arc<SessionFlow>, name: &str, given: &[&str], arguments: &Valu
 
 fn call_with(session: &Arc<SessionFlow>, name: &str, given: &[&str], arguments: &Json) -> Arc<TracedCall> {
     let example = Call::clone(&view("{}").call);
-    let item = crate::item::Item { exposed: format!("{name}__read").into(), ..crate::item::Item::clone(&example.item) };
+    let item = crate::item::Item {
+        source: name.parse().unwrap(),
+        exposed: format!("{name}__read").into(),
+        ..crate::item::Item::clone(&example.item)
+    };
     let params = Json::of(&json!({ "name": "read" })).with("arguments", arguments).unwrap();
     let call = Call::new(
         &Method::ToolsCall,

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{Found, SeenResult, SessionFlow};
+use super::lookup::Found;
+use super::{SeenResult, SessionFlow};
 use crate::call::Call;
 use crate::flow::{CallFlow, Effect, Origin};
 use crate::ledger::EventBody;

@@ -14,6 +14,9 @@ const EDGE: usize = 64;
 /// The largest arguments, in bytes, that are looked up.
 const MAX_ARGUMENT_BYTES: usize = 1024 * 1024;
 
+/// The most bytes of the place of a text in arguments. A longer one is cut: the names of members are the agent's words.
+const MAX_POINTER: usize = 256;
+
 /// Visits every text of a result: its strings, the names of members among them, and its numbers. `json` must be valid.
 pub(super) fn each(json: &str, visit: &mut impl FnMut(&str)) {
     each_to(json, MAX_DEPTH, visit);
@@ -94,17 +97,13 @@ pub(super) fn each_in_arguments(arguments: &Json, visit: &mut dyn FnMut(Part, &s
     if arguments.as_bytes().len() > MAX_ARGUMENT_BYTES {
         return true;
     }
-    let mut texts = Vec::new();
-    collect(arguments, &mut String::new(), MAX_DEPTH, &mut texts);
-    for ArgumentText { pointer, text, part } in &texts {
-        visit(*part, pointer, text);
-    }
-    let values = texts.iter().filter(|text| text.part == Part::Value).map(|text| text.text.as_str());
-    if values.clone().nth(1).is_some() {
-        visit(Part::All, "", &values.clone().collect::<String>());
-        visit(Part::All, "", &values.clone().rev().collect::<String>());
-        visit(Part::Edges, "", &values.clone().map(edges).collect::<String>());
-        visit(Part::Edges, "", &values.rev().map(edges).collect::<String>());
+    let mut values = Values { text: String::new(), ends: vec![0] };
+    each_argument(arguments, &mut Place::default(), MAX_DEPTH, &mut values, visit);
+    if values.each().nth(1).is_some() {
+        visit(Part::All, "", &values.text);
+        visit(Part::All, "", &values.each().rev().collect::<String>());
+        visit(Part::Edges, "", &values.each().map(edges).collect::<String>());
+        visit(Part::Edges, "", &values.each().rev().map(edges).collect::<String>());
     }
     false
 }
@@ -122,44 +121,100 @@ fn edges(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A text in arguments.
-struct ArgumentText {
-    pointer: String,
+/// All values of arguments, one after the other.
+struct Values {
     text: String,
-    part: Part,
+    /// Where each value ends, after a zero.
+    ends: Vec<usize>,
 }
 
-fn collect(value: &Json, pointer: &mut String, depth: usize, texts: &mut Vec<ArgumentText>) {
-    let length = pointer.len();
-    let entry = |pointer: &str, text: String, part| ArgumentText { pointer: pointer.to_owned(), text, part };
+impl Values {
+    fn push(&mut self, value: &str) {
+        self.text.push_str(value);
+        self.ends.push(self.text.len());
+    }
+
+    fn each(&self) -> impl DoubleEndedIterator<Item = &str> {
+        self.ends.windows(2).map(move |ends| match ends {
+            [from, to] => self.text.get(*from..*to).unwrap_or_default(),
+            _ => "",
+        })
+    }
+}
+
+/// The place of a text in arguments: a JSON Pointer, which ends with `…` if it is cut.
+#[derive(Default)]
+struct Place {
+    pointer: String,
+    /// True if nothing is added any more: the pointer is cut, or the text is inside of a string that holds JSON.
+    closed: bool,
+}
+
+impl Place {
+    /// Visits what is inside of the value at this place, under a name or a number.
+    fn inside(&mut self, name: &str, visit: impl FnOnce(&mut Self)) {
+        let (length, closed) = (self.pointer.len(), self.closed);
+        self.add("/");
+        let mut rest = name.chars();
+        // Nothing is read of a name that does not fit.
+        while !self.closed
+            && let Some(c) = rest.next()
+        {
+            match c {
+                '~' => self.add("~0"),
+                '/' => self.add("~1"),
+                c => self.add(c.encode_utf8(&mut [0; 4])),
+            }
+        }
+        visit(self);
+        self.pointer.truncate(length);
+        self.closed = closed;
+    }
+
+    fn add(&mut self, text: &str) {
+        if self.closed {
+            return;
+        }
+        self.closed = self.pointer.len() + text.len() > MAX_POINTER;
+        self.pointer.push_str(if self.closed { "…" } else { text });
+    }
+}
+
+fn each_argument(
+    value: &Json,
+    place: &mut Place,
+    depth: usize,
+    values: &mut Values,
+    visit: &mut dyn FnMut(Part, &str, &str),
+) {
     match value.as_bytes().first() {
         Some(b'"') => {
             // Half of a surrogate pair is no text; what surrounds it is read as it stands.
             let text = value.read::<String>().unwrap_or_else(|_| value.as_str().trim_matches('"').to_owned());
             if let Some(json) = opened(&text).filter(|_| depth > 0) {
                 // The text of the JSON is visited under the place of the string that holds it.
-                let place = pointer.clone();
-                let mut inside = Vec::new();
-                collect(&json, &mut String::new(), depth - 1, &mut inside);
-                texts.extend(inside.into_iter().map(|text| ArgumentText { pointer: place.clone(), ..text }));
+                let closed = std::mem::replace(&mut place.closed, true);
+                each_argument(&json, place, depth - 1, values, visit);
+                place.closed = closed;
             }
-            texts.push(entry(pointer, text, Part::Value));
+            visit(Part::Value, &place.pointer, &text);
+            values.push(&text);
         }
-        Some(b'-' | b'0'..=b'9') => texts.push(entry(pointer, value.as_str().to_owned(), Part::Value)),
+        Some(b'-' | b'0'..=b'9') => {
+            visit(Part::Value, &place.pointer, value.as_str());
+            values.push(value.as_str());
+        }
         Some(b'[') => {
             for (index, item) in value.items().unwrap_or_default().iter().enumerate() {
-                pointer.push_str(&format!("/{index}"));
-                collect(item, pointer, depth, texts);
-                pointer.truncate(length);
+                place.inside(&index.to_string(), |place| each_argument(item, place, depth, values, visit));
             }
         }
         Some(b'{') => {
             for (name, member) in value.members().unwrap_or_default() {
-                pointer.push('/');
-                pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
-                texts.push(entry(pointer, name, Part::Name));
-                collect(&member, pointer, depth, texts);
-                pointer.truncate(length);
+                place.inside(&name, |place| {
+                    visit(Part::Name, &place.pointer, &name);
+                    each_argument(&member, place, depth, values, visit);
+                });
             }
         }
         _ => {}

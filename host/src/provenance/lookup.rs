@@ -1,0 +1,115 @@
+//! Looks up the arguments of a call in what its session has seen.
+
+use std::collections::HashSet;
+
+use super::encoded::{self, Decoder};
+use super::fingerprint::{Fingerprints, Positions};
+use super::values::{self, Part};
+use super::{MAX_LOCKED, SeenResult, SessionFlow, phrase};
+use crate::protocol::Json;
+
+/// The results and places at which values of arguments were found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// The results, the latest first, each with the first place in the arguments.
+    pub(super) results: Vec<(SeenResult, String)>,
+    /// True if the arguments are too large to be looked up as a whole, or decode to too much.
+    pub(super) cut: bool,
+}
+
+impl SessionFlow {
+    /// Looks up arguments.
+    pub(super) fn look_up(&self, arguments: &Json) -> Found {
+        if self.seen.lock().as_ref().is_none_or(|seen| seen.results.is_empty()) {
+            return Found::default();
+        }
+        let mut lookup = Lookup {
+            session: self,
+            wanted: Vec::new(),
+            found: Vec::new(),
+            known: HashSet::new(),
+            visited: HashSet::new(),
+        };
+        let mut decoder = Decoder::default();
+        let too_large = values::each_in_arguments(arguments, &mut |part, pointer, text| {
+            let mut fingerprints =
+                Fingerprints::new(self.key(), Positions::Every, |fingerprint| lookup.want(fingerprint, pointer));
+            let mut add = |reading: &str| fingerprints.add(reading);
+            match part {
+                Part::Value | Part::Name => decoder.each_reading(text, &mut add),
+                Part::All => decoder.each_decoded(text, &mut add),
+                Part::Edges => encoded::each_direction(text, &mut add),
+            }
+            lookup.find(pointer);
+            // The names of members are the tool's words, and all values as one are no phrase.
+            if part == Part::Value {
+                lookup.find_phrase(&phrase::pairs(self.key(), text), pointer);
+            }
+        });
+        let mut results = lookup.found;
+        results.sort_by_key(|(result, _)| std::cmp::Reverse(result.index));
+        Found { results, cut: too_large || decoder.is_cut() }
+    }
+}
+
+/// One lookup, and what it has found.
+struct Lookup<'a> {
+    session: &'a SessionFlow,
+    /// The fingerprints that are looked up next.
+    wanted: Vec<u64>,
+    found: Vec<(SeenResult, String)>,
+    /// The indexes of the results that were found. A text may be in the arguments a million times, and in all results.
+    known: HashSet<u16>,
+    /// What was visited of the results of single fingerprints.
+    visited: HashSet<u32>,
+}
+
+impl Lookup<'_> {
+    /// Looks up a fingerprint of the text at this place, now or with the next ones.
+    fn want(&mut self, fingerprint: u64, pointer: &str) {
+        self.wanted.push(fingerprint);
+        if self.wanted.len() == MAX_LOCKED {
+            self.find(pointer);
+        }
+    }
+
+    /// Adds the results that have one of the wanted fingerprints, each with the first place in the arguments.
+    fn find(&mut self, pointer: &str) {
+        if self.wanted.is_empty() {
+            return;
+        }
+        let seen = self.session.seen.lock();
+        for fingerprint in self.wanted.drain(..) {
+            let Some(seen) = &*seen else { continue };
+            seen.places.each(fingerprint, &mut self.visited, |index| {
+                add(&seen.results, index, pointer, (&mut self.known, &mut self.found));
+            });
+        }
+    }
+
+    /// Adds the results that may have all of these pairs of words.
+    fn find_phrase(&mut self, pairs: &[u64], pointer: &str) {
+        if pairs.is_empty() {
+            return;
+        }
+        let seen = self.session.seen.lock();
+        let Some(seen) = &*seen else { return };
+        for index in seen.places.with_all(pairs) {
+            add(&seen.results, index, pointer, (&mut self.known, &mut self.found));
+        }
+    }
+}
+
+/// Adds a result, unless it was found before.
+fn add(
+    results: &[SeenResult],
+    index: u16,
+    pointer: &str,
+    (known, found): (&mut HashSet<u16>, &mut Vec<(SeenResult, String)>),
+) {
+    if known.insert(index)
+        && let Some(result) = results.get(usize::from(index))
+    {
+        found.push((result.clone(), pointer.to_owned()));
+    }
+}

@@ -1,0 +1,156 @@
+//! In which results fingerprints were seen: for each fingerprint the first and the last result, and between them one of
+//! each further kind. Results of one kind have the same source and the same labels, so no label of any source is lost,
+//! however often a text is seen before and after.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// The most fingerprints that a session keeps: about 4.3 MiB. A page of 10 KiB has about 3,500.
+pub(super) const MAX_FINGERPRINTS: usize = 229_376;
+
+/// The most results between the first and the last one that are kept of all fingerprints of a session together: 1 MiB.
+pub(super) const MAX_BETWEEN: usize = 131_072;
+
+/// The most kinds of results: a set of them is the bits of one number.
+pub(super) const MAX_KINDS: usize = 128;
+
+/// The results that have each fingerprint.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    /// The kind of each result, below [`MAX_KINDS`].
+    kinds: Vec<u8>,
+    places: HashMap<u64, Place, BuildHasherDefault<Identity>>,
+    between: Vec<Between>,
+}
+
+/// The results that have one fingerprint, as indexes.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    first: u16,
+    last: u16,
+    /// The number of entries up to and with the newest one of this fingerprint in [`Places::between`], or 0 if it has
+    /// none.
+    between: u32,
+}
+
+// A fingerprint takes no more memory than its hash, the first and the last result would with their padding.
+const _: () = assert!(size_of::<(u64, Place)>() == 16 && size_of::<Between>() == 8);
+
+/// A result of a kind that neither the first nor the last result of its fingerprint has.
+#[derive(Debug, Clone, Copy)]
+struct Between {
+    result: u16,
+    /// The next entry of the same fingerprint, as in [`Place::between`].
+    next: u32,
+}
+
+impl Places {
+    /// Adds a result. Its index is the number of those before it.
+    pub(super) fn add_result(&mut self, kind: u8) {
+        self.kinds.push(kind);
+    }
+
+    /// Returns the number of fingerprints.
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Notes that a result has a fingerprint. Returns false if that cannot be kept.
+    pub(super) fn insert(&mut self, fingerprint: u64, result: u16) -> bool {
+        let Some(place) = self.places.get_mut(&fingerprint) else {
+            let fits = self.len() < MAX_FINGERPRINTS;
+            if fits {
+                self.places.insert(fingerprint, Place { first: result, last: result, between: 0 });
+            }
+            return fits;
+        };
+        if result == place.first || result == place.last {
+            return true;
+        }
+        // Two results may be taken at the same time, so that this one need not be the last.
+        let mut ordered = [place.first, place.last, result];
+        ordered.sort_unstable();
+        let [first, middle, last] = ordered;
+        (place.first, place.last) = (first, last);
+        let kind = kind_of(&self.kinds, middle);
+        if results(&self.between, *place).any(|result| kind_of(&self.kinds, result) == kind) {
+            return true;
+        }
+        let fits = self.between.len() < MAX_BETWEEN;
+        if fits {
+            self.between.push(Between { result: middle, next: place.between });
+            place.between = u32::try_from(self.between.len()).unwrap_or_default();
+        }
+        fits
+    }
+
+    /// Visits the results that have a fingerprint. `visited` has the fingerprints whose results between the first and the
+    /// last one were visited before: they are left out.
+    pub(super) fn each(&self, fingerprint: u64, visited: &mut HashSet<u32>, mut visit: impl FnMut(u16)) {
+        let Some(place) = self.places.get(&fingerprint) else { return };
+        visit(place.first);
+        visit(place.last);
+        if place.between > 0 && visited.insert(place.between) {
+            after(&self.between, place.between).for_each(visit);
+        }
+    }
+
+    /// Returns results that may have all of these fingerprints: at least one of each kind of which a result has them.
+    pub(super) fn with_all(&self, fingerprints: &[u64]) -> Vec<u16> {
+        let bit = |result: u16| 1_u128 << kind_of(&self.kinds, result);
+        let (mut from, mut to, mut kinds) = (0, u16::MAX, u128::MAX);
+        let mut of_last = None;
+        for fingerprint in fingerprints {
+            let Some(place) = self.places.get(fingerprint).copied() else { return Vec::new() };
+            // A result between the first and the last that have one of them may have it, too.
+            (from, to) = (place.first.max(from), place.last.min(to));
+            kinds &= results(&self.between, place).fold(0, |kinds: u128, result| kinds | bit(result));
+            of_last = Some(place);
+        }
+        let Some(of_last) = of_last.filter(|_| from <= to) else { return Vec::new() };
+        let mut found = vec![from, to];
+        kinds &= !(bit(from) | bit(to));
+        for result in results(&self.between, of_last) {
+            if kinds & bit(result) != 0 {
+                kinds &= !bit(result);
+                found.push(result);
+            }
+        }
+        found
+    }
+}
+
+/// Returns the results that are kept of a fingerprint.
+fn results(between: &[Between], place: Place) -> impl Iterator<Item = u16> {
+    [place.first, place.last].into_iter().chain(after(between, place.between))
+}
+
+/// Returns the results of an entry and of those that it leads to.
+fn after(between: &[Between], number: u32) -> impl Iterator<Item = u16> {
+    let entry = move |number: u32| between.get(usize::try_from(number.checked_sub(1)?).ok()?);
+    std::iter::successors(entry(number), move |known| entry(known.next)).map(|known| known.result)
+}
+
+fn kind_of(kinds: &[u8], result: u16) -> u8 {
+    kinds.get(usize::from(result)).copied().unwrap_or_default()
+}
+
+/// A hasher of values that are hashes already.
+#[derive(Default)]
+struct Identity(u64);
+
+impl Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
+    }
+}
