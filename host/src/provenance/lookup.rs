@@ -10,7 +10,7 @@ use crate::protocol::Json;
 
 /// The results and places at which values of arguments were found.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct FoundOrigins {
     /// The results, the latest first, each with the first place in the arguments.
     pub(super) results: Vec<(SeenResult, String)>,
     /// True if the arguments are too large to be looked up as a whole, or decode to too much.
@@ -19,9 +19,9 @@ pub(super) struct Found {
 
 impl SessionFlow {
     /// Looks up arguments.
-    pub(super) fn look_up(&self, arguments: &Json) -> Found {
+    pub(super) fn look_up(&self, arguments: &Json) -> FoundOrigins {
         if self.seen.lock().as_ref().is_none_or(|seen| seen.results.is_empty()) {
-            return Found::default();
+            return FoundOrigins::default();
         }
         let mut lookup = Lookup {
             session: self,
@@ -48,7 +48,7 @@ impl SessionFlow {
         });
         let mut results = lookup.found;
         results.sort_by_key(|(result, _)| std::cmp::Reverse(result.index));
-        Found { results, cut: too_large || decoder.is_cut() }
+        FoundOrigins { results, cut: too_large || decoder.is_cut() }
     }
 }
 

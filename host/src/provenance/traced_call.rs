@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::lookup::Found;
+use super::lookup::FoundOrigins;
 use super::{SeenResult, SessionFlow};
 use crate::call::Call;
 use crate::flow::{CallFlow, Effect, Origin};
@@ -34,7 +34,7 @@ pub struct TracedCall {
     traced: bool,
     /// The number of results that the session had seen.
     results: u64,
-    found: OnceLock<Found>,
+    found: OnceLock<FoundOrigins>,
 }
 
 impl TracedCall {
@@ -104,7 +104,7 @@ impl TracedCall {
         );
     }
 
-    fn found(&self) -> &Found {
+    fn found(&self) -> &FoundOrigins {
         self.found.get_or_init(|| self.session.look_up(&self.arguments))
     }
 

@@ -8,12 +8,12 @@ const TEXT_BYTES: usize = 64;
 /// The work that was done so far, and the most that may be done. Work is counted before it is done: what is copied first
 /// and counted then has taken the memory already.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct WorkBudget {
     spent: usize,
     limit: usize,
 }
 
-impl Budget {
+impl WorkBudget {
     pub(super) const fn new(limit: usize) -> Self {
         Self { spent: 0, limit }
     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::Members;
-use super::budget::{Budget, weight, weight_of_text};
+use super::budget::{WorkBudget, weight, weight_of_text};
 use super::resolve::TOO_LARGE;
 use super::types::Types;
 
@@ -34,7 +34,7 @@ pub(super) enum MergeError {
 pub(super) fn merge(
     into: &mut Members,
     other: Members,
-    budget: &mut Budget,
+    budget: &mut WorkBudget,
     lost: &mut dyn FnMut(String),
 ) -> Result<(), MergeError> {
     let named_types = into.get("type").and_then(Value::as_array).map_or(0, Vec::len);
@@ -85,7 +85,7 @@ pub(super) fn merge(
 }
 
 /// Applies what a schema says of members that it does not name to those that only the other one names.
-fn close_properties(into: &mut Members, closed: &Members, budget: &mut Budget) -> Result<(), MergeError> {
+fn close_properties(into: &mut Members, closed: &Members, budget: &mut WorkBudget) -> Result<(), MergeError> {
     let Some(others) = closed.get("additionalProperties").filter(|others| **others != true) else { return Ok(()) };
     let Some(Value::Object(properties)) = into.get_mut("properties") else { return Ok(()) };
     if closed.contains_key("patternProperties") {

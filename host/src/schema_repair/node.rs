@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::alternatives::MAX_COMPARISONS;
-use super::budget::{Budget, weight};
+use super::budget::{WorkBudget, weight};
 use super::flatten::MAX_COPIED_NAMES;
 use super::keywords::{Words, written_keywords};
 use super::plan::{ObjectPlan, RestorePlan, ValuePlan, Values};
@@ -57,9 +57,9 @@ pub(super) struct NodeBuilder<'a> {
     pub(super) resolver: Resolver<'a>,
     pub(super) repairs: Repairs,
     /// The comparisons of alternatives that tell whether each excludes the others.
-    pub(super) comparisons: Budget,
+    pub(super) comparisons: WorkBudget,
     /// The names of outer objects that are copied for members that are moved out of them.
-    pub(super) copied_names: Budget,
+    pub(super) copied_names: WorkBudget,
 }
 
 impl<'a> NodeBuilder<'a> {
@@ -69,8 +69,8 @@ impl<'a> NodeBuilder<'a> {
             depth: 0,
             resolver: Resolver::new(root),
             repairs: Repairs::default(),
-            comparisons: Budget::new(MAX_COMPARISONS),
-            copied_names: Budget::new(MAX_COPIED_NAMES),
+            comparisons: WorkBudget::new(MAX_COMPARISONS),
+            copied_names: WorkBudget::new(MAX_COPIED_NAMES),
         }
     }
 

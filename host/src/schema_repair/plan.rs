@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::budget::{Budget, weight_of_text};
+use super::budget::{WorkBudget, weight_of_text};
 use super::types::Types;
 use crate::protocol::Json;
 
@@ -109,7 +109,7 @@ impl RestorePlan {
     }
 
     /// Reports whether no value is described by both. Returns false if that takes too many comparisons to find out.
-    pub(super) fn is_disjoint(&self, other: &Self, comparisons: &mut Budget) -> bool {
+    pub(super) fn is_disjoint(&self, other: &Self, comparisons: &mut WorkBudget) -> bool {
         if !comparisons.spend(1) {
             return false;
         }
@@ -135,7 +135,7 @@ impl RestorePlan {
 }
 
 impl Values {
-    fn is_disjoint(&self, other: &Self, comparisons: &mut Budget) -> bool {
+    fn is_disjoint(&self, other: &Self, comparisons: &mut WorkBudget) -> bool {
         let mut differs =
             |value: &Json| comparisons.spend(1 + weight_of_text(value.as_str())) && !other.contains(value);
         self.by_text.values().all(&mut differs)
@@ -174,7 +174,7 @@ impl ObjectPlan {
 
     /// Returns the path that a key stands for, if it is a name that only models see, or a path with dots. Otherwise the
     /// key stands for itself, and also where it takes too many steps to find out.
-    pub(super) fn path_of(&self, key: &str, steps: &mut Budget) -> Option<Vec<String>> {
+    pub(super) fn path_of(&self, key: &str, steps: &mut WorkBudget) -> Option<Vec<String>> {
         if steps.is_spent() || self.member(key).is_some() {
             return None;
         }
@@ -186,7 +186,7 @@ impl ObjectPlan {
 
     /// Reads `a.b.c` as a path if every part but the last names an object, and the last a member of it. A part may have
     /// dots of its own, so each dot may be the end of the first part that comes early enough for the name of a member.
-    fn dotted(&self, key: &str, steps: &mut Budget) -> Option<Vec<String>> {
+    fn dotted(&self, key: &str, steps: &mut WorkBudget) -> Option<Vec<String>> {
         let dots = key.match_indices('.').filter(|_| !self.open);
         let dots = dots.map(|(dot, _)| dot).take_while(|dot| *dot <= self.longest_name);
         let mut splits = dots.filter_map(|dot| Some((key.get(..dot)?, key.get(dot + 1..)?)));

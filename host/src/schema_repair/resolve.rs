@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::budget::{Budget, weight};
+use super::budget::{WorkBudget, weight};
 use super::document::Document;
 use super::merge::merge;
 use super::{Members, RepairKind, Repairs, pointer};
@@ -23,7 +23,7 @@ pub(super) const TOO_LARGE: &str = "it is larger than what is repaired, with eve
 /// Resolves the parts of one schema.
 pub(super) struct Resolver<'a> {
     document: Document<'a>,
-    pub(super) budget: Budget,
+    pub(super) budget: WorkBudget,
     /// The references that lead to the part at hand. One that is in here already is a circle.
     references: Vec<String>,
 }
@@ -39,7 +39,7 @@ pub(super) enum Resolved {
 
 impl<'a> Resolver<'a> {
     pub(super) fn new(root: &'a Value) -> Self {
-        Self { document: Document::new(root), budget: Budget::new(MAX_WORK), references: Vec::new() }
+        Self { document: Document::new(root), budget: WorkBudget::new(MAX_WORK), references: Vec::new() }
     }
 
     /// Returns the number of references that are open, for [`close`](Self::close).

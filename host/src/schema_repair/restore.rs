@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::mem;
 
-use super::budget::{Budget, weight_of_text};
+use super::budget::{WorkBudget, weight_of_text};
 use super::correct::corrected;
 use super::plan::{MemberPlan, ObjectPlan, RestorePlan, ValuePlan};
 use super::types::Types;
@@ -45,7 +45,7 @@ struct Part {
 
 /// Restores the arguments of one call.
 struct Restorer {
-    steps: Budget,
+    steps: WorkBudget,
     trial: Trial,
 }
 
@@ -62,7 +62,7 @@ enum Trial {
 
 /// Returns the arguments in the source's form, or `None` if they have it.
 pub(super) fn restore(plan: &RestorePlan, arguments: &Json) -> Result<Option<Json>, RestoreError> {
-    let mut restorer = Restorer { steps: Budget::new(MAX_STEPS), trial: Trial::No };
+    let mut restorer = Restorer { steps: WorkBudget::new(MAX_STEPS), trial: Trial::No };
     match restorer.value(plan, arguments) {
         Ok(restored) => Ok(restored.and_then(|text| Json::parse(text).ok())),
         Err(Failure::Twice(name)) => Err(RestoreError::Twice(name)),
