@@ -179,7 +179,8 @@ async fn a_sink_that_is_down_gets_every_record_however_often_it_failed() {
     record(&ledger, "a line").await;
     let (name, receiver) = sinks.remove(0);
     let failures = deliver_everything(&mut Feed::new(name, receiver, ledger.clone()), &ledger).await;
-    assert_eq!((failures, state.lock().1), (FAILURES, recorded(&ledger).await.len()));
+    let delivered = state.lock().1;
+    assert_eq!((failures, delivered), (FAILURES, recorded(&ledger).await.len()));
 }
 
 #[tokio::test]

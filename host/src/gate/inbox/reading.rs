@@ -133,6 +133,8 @@ fn with_short_texts(question: &Question, max: usize) -> Question {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::indexing_slicing, reason = "tests")]
+
     use super::*;
 
     #[test]

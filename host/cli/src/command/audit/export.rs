@@ -2,6 +2,7 @@
 
 mod cef;
 mod fixtures;
+mod line_format;
 mod ocsf;
 mod parquet;
 
@@ -18,11 +19,11 @@ use portcullis::ledger::{CallEntry, LedgerReader};
 use ulid::Ulid;
 
 use self::fixtures::FixtureWriter;
+use self::line_format::LineFormat;
 use self::parquet::ParquetFile;
-use super::list;
 use crate::call_query::CallQuery;
 use crate::identity::IdentityArgs;
-use crate::output::{self, escape_hidden_json};
+use crate::output;
 
 /// The number of calls after which the progress is shown again.
 const PROGRESS_EVERY: u64 = 1000;
@@ -87,53 +88,6 @@ impl ExportFormat {
             Self::Cef => Some(LineFormat::Cef),
             Self::Parquet => None,
         }
-    }
-}
-
-/// The form of an export that has a line for each call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LineFormat {
-    Jsonl,
-    Csv,
-    Ocsf,
-    Cef,
-}
-
-impl LineFormat {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Jsonl => "jsonl",
-            Self::Csv => "csv",
-            Self::Ocsf => "ocsf",
-            Self::Cef => "cef",
-        }
-    }
-
-    /// Returns the line before all others, with its end.
-    fn heading(self) -> String {
-        if self == Self::Csv { list::csv_heading() + "\r\n" } else { String::new() }
-    }
-
-    /// Returns a call as one line, with its end.
-    fn line(self, entry: &CallEntry) -> anyhow::Result<String> {
-        Ok(match self {
-            Self::Jsonl => escape_hidden_json(&serde_json::to_string(entry)?).into_owned() + "\n",
-            Self::Csv => list::csv(entry) + "\r\n",
-            Self::Ocsf => escape_hidden_json(&ocsf::event(entry).to_string()).into_owned() + "\n",
-            Self::Cef => cef::line(entry) + "\n",
-        })
-    }
-
-    /// Returns the call that a line is about.
-    fn call(self, line: &str) -> Option<Ulid> {
-        let json = || serde_json::from_str::<serde_json::Value>(line).ok();
-        let call = match self {
-            Self::Jsonl => json()?.get("call")?.as_str()?.to_owned(),
-            Self::Ocsf => json()?.pointer("/metadata/uid")?.as_str()?.to_owned(),
-            Self::Csv => line.split(',').nth(1)?.to_owned(),
-            Self::Cef => line.split_once("externalId=")?.1.split(' ').next()?.to_owned(),
-        };
-        call.parse().ok()
     }
 }
 
@@ -319,7 +273,7 @@ fn continued(path: &Path, format: LineFormat) -> anyhow::Result<(File, Option<Ul
     let cut = start + whole as u64;
     let lines = String::from_utf8_lossy(end.get(..whole).unwrap_or_default());
     let last = match lines.lines().next_back() {
-        None if length == 0 || format.heading().as_bytes().starts_with(&end) => None,
+        None if start == 0 && format.may_begin_with(&end) => None,
         Some(heading) if !heading.is_empty() && format.heading().trim_end() == heading => None,
         line => Some(line.and_then(|line| format.call(line)).with_context(|| {
             format!("{}: its last line is not a call as `--format {}` writes it", path.display(), format.word())
