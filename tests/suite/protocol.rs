@@ -114,9 +114,8 @@ fn subscribers_get_resource_updates_in_both_eras() {
 #[test]
 fn a_stream_of_changes_leads_only_to_resources_that_the_session_may_use() {
     let [a, b, c] = ["portcullis://far/mem://a", "portcullis://far/mem://t/b", "portcullis://far/mem://t/c"];
-    let deny = format!(
-        "policies = [{{ plugin = \"builtin:rules\", settings = {{ deny = [{{ tool = \"*t/b\", method = \"resources/subscribe\" }}] }} }}]\n"
-    );
+    let rule = r#"{ tool = "*t/b", method = "resources/subscribe" }"#;
+    let deny = format!("policies = [{{ plugin = \"builtin:rules\", settings = {{ deny = [{rule}] }} }}]\n");
     let dir = TestDir::new(
         &format!("{deny}{CONFIG}").replace("[profiles.default]", &format!("[profiles.default]\ndeny = [\"{a}\"]")),
     );

@@ -183,7 +183,11 @@ async fn whole(folders: &[PathBuf], ask: &Value) -> anyhow::Result<Value> {
             question = part.get_mut("question").map(Value::take).unwrap_or_default();
         }
         text.push_str(part.get("text").and_then(Value::as_str).unwrap_or_default());
-        next = part.get("next").and_then(Value::as_u64).and_then(|next| usize::try_from(next).ok()).filter(|next| *next > from);
+        next = part
+            .get("next")
+            .and_then(Value::as_u64)
+            .and_then(|next| usize::try_from(next).ok())
+            .filter(|next| *next > from);
     }
     let Some(members) =
         question.as_object_mut().filter(|members| members.get("argumentsBytes") == Some(&json!(text.len())))
