@@ -2,7 +2,7 @@
 //! and what is not delivered when the broker stops is not delivered later: the ledger keeps it.
 //!
 //! A receiver that is down gets the same records until it takes them. A plugin that fails at a record by itself, as with a
-//! trap, would do so for ever: it gets a stub of that record, and then the records that follow.
+//! trap, would do so for ever: it gets a substitute for that record, and then the records that follow.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,11 +29,12 @@ const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
 /// The longest pause between two deliveries.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// How often a plugin may fail by itself: at a batch, before its records are delivered one at a time; at one record, before it
-/// gets a stub; and at the stub, before it gets nothing. A busy machine may be the cause of a failure or two.
+/// The number of times that a plugin may fail by itself: at a batch, before its records are delivered one at a time; at one
+/// record, before it gets a substitute; and at the substitute, before it gets nothing. A busy machine may be the cause of
+/// a failure or two.
 const MAX_OWN_FAILURES: u32 = 3;
 
-/// The same while the broker finishes, as the time for it is short.
+/// The number of such failures while the broker finishes, as the time for it is short.
 const MAX_OWN_FAILURES_AT_THE_END: u32 = 1;
 
 /// The longest time that a shutdown waits for all sinks. Records that a sink has not accepted by then are never
@@ -164,7 +165,7 @@ struct Feed {
     name: String,
     receiver: RecordReceiver,
     ledger: Ledger,
-    /// How often in a row the plugin failed by itself at the records that come next.
+    /// The number of times in a row that the plugin has failed by itself at the records that come next.
     own_failures: u32,
     /// The code of the last of these failures.
     own_code: Option<FailureCode>,
@@ -220,7 +221,7 @@ impl Feed {
                         );
                     }
                     failures += 1;
-                    // What comes next is not the same again: fewer records, or a stub.
+                    // What comes next is not the same again: fewer records, a substitute, or the records that follow.
                     if is_finishing && own.is_some() {
                         continue;
                     }
@@ -237,8 +238,8 @@ impl Feed {
         }
     }
 
-    /// Delivers one batch, or a stub of its only record after so many failures of the plugin's own. Returns how many records
-    /// it had.
+    /// Delivers one batch, or a substitute for its only record after so many failures of the plugin's own. Returns how many
+    /// records it had.
     async fn deliver(&mut self, max_own_failures: u32) -> Result<usize, DeliveryFailure> {
         let max = if self.alone_until.is_some() { 1 } else { BATCH };
         let batch = self.ledger.batch(&self.name, max).await.map_err(|error| error.to_string())?;
@@ -246,14 +247,14 @@ impl Feed {
         let count = batch.len();
         let mut records: Vec<_> = batch.into_iter().map(|(_, text)| text).collect();
         let is_given_up = count == 1 && self.own_failures >= max_own_failures;
-        let stub = records.first_mut().filter(|_| is_given_up).map(|record| {
-            let stub = Stub::of(record, self.own_code);
-            record.clone_from(&stub.text);
-            stub
+        let substitute = records.first_mut().filter(|_| is_given_up).map(|record| {
+            let substitute = Substitute::of(record, self.own_code);
+            record.clone_from(&substitute.text);
+            substitute
         });
         let Err(failure) = self.receiver.deliver(records).await else {
-            if let Some(stub) = stub {
-                self.report(last, &stub, "the sink got the record without its body");
+            if let Some(substitute) = substitute {
+                self.report(last, &substitute, "the sink got the record without its body");
             }
             self.pass(last).await?;
             return Ok(count);
@@ -263,18 +264,17 @@ impl Feed {
         }
         self.own_code = failure.own;
         self.own_failures += 1;
-        match stub {
-            Some(stub) if self.own_failures >= 2 * max_own_failures => {
-                self.report(last, &stub, "the sink did not get the record, not even without its body");
+        match substitute {
+            Some(substitute) if self.own_failures >= 2 * max_own_failures => {
+                self.report(last, &substitute, "the sink did not get the record, not even without its body");
                 self.pass(last).await?;
-                Err(failure.cause.into())
             }
             None if count > 1 && self.own_failures >= max_own_failures => {
                 (self.own_failures, self.alone_until) = (0, Some(last));
-                Err(failure)
             }
-            _ => Err(failure),
+            _ => {}
         }
+        Err(failure)
     }
 
     /// Moves the cursor behind a record.
@@ -286,11 +286,16 @@ impl Feed {
     }
 
     /// Says in the log and in the ledger that the sink did not get a record as it is.
-    fn report(&self, seq: u64, stub: &Stub, what: &'static str) {
-        tracing::error!(sink = self.receiver.name(), seq, kind = stub.kind, "a plugin failed at a record; {what}");
+    fn report(&self, seq: u64, substitute: &Substitute, what: &'static str) {
+        tracing::error!(
+            sink = self.receiver.name(),
+            seq,
+            kind = substitute.kind,
+            "a plugin failed at a record; {what}"
+        );
         // The sink may fail at what is said about it, too: this must have an end.
         let RecordReceiver::Plugin(sink) = &self.receiver else { return };
-        if stub.kind == EventKind::PluginFailed.as_str() {
+        if substitute.kind == EventKind::PluginFailed.as_str() {
             return;
         }
         let body = EventBody::new()
@@ -302,13 +307,13 @@ impl Feed {
     }
 }
 
-/// What a plugin gets in the place of a record at which it fails: the record with another body.
-struct Stub {
+/// The substitute that a plugin gets for a record at which it fails: the record with another body.
+struct Substitute {
     text: String,
     kind: String,
 }
 
-impl Stub {
+impl Substitute {
     fn of(record: &str, code: Option<FailureCode>) -> Self {
         let body = json!({ "left_out_bytes": record.len(), "undelivered": code.map(FailureCode::as_str) });
         let body = to_raw_value(&body).unwrap_or_default();

@@ -60,7 +60,7 @@ struct Lookup<'a> {
     found: Vec<(SeenResult, String)>,
     /// The indexes of the results that were found. A text may be in the arguments a million times, and in all results.
     known: HashSet<u16>,
-    /// What was visited of the results of single fingerprints.
+    /// The fingerprints whose results between the first and the last one were visited, as `Places::each` keeps them.
     visited: HashSet<u32>,
 }
 

@@ -111,7 +111,7 @@ async fn a_feed_ends_with_a_broker_that_was_dropped() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_traps_at_a_record_gets_a_stub_of_it_and_all_other_records_in_order() {
+async fn a_plugin_that_traps_at_a_record_gets_a_substitute_for_it_and_all_other_records_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let (ledger, mut sinks) = loaded(dir.path(), trapping("odd"), plugins()).await;
     for line in ["before", "odd", "after", "odd again", "last"] {
@@ -125,7 +125,7 @@ async fn a_plugin_that_traps_at_a_record_gets_a_stub_of_it_and_all_other_records
     let written = std::fs::read_to_string(dir.path().join("sink.jsonl")).unwrap();
     let records = recorded(&ledger).await;
     assert_eq!(written.lines().count(), records.len());
-    let (mut stubs, mut reports) = (0, 0);
+    let (mut substitutes, mut reports) = (0, 0);
     for (written, record) in written.lines().zip(&records) {
         let (got, all): (Value, Value) =
             (serde_json::from_str(written).unwrap(), serde_json::from_str(record).unwrap());
@@ -134,19 +134,19 @@ async fn a_plugin_that_traps_at_a_record_gets_a_stub_of_it_and_all_other_records
             assert_eq!(written, record);
             continue;
         }
-        stubs += 1;
+        substitutes += 1;
         let mut expected = all.clone();
         expected["body"] = json!({ "left_out_bytes": record.len(), "undelivered": "plugin-trap" });
         assert_eq!(got, expected);
         assert!(written.starts_with(r#"{"at":"#) && written.ends_with(r#","v":1}"#), "{written}");
     }
-    assert_eq!((stubs, reports), (2, 2));
+    assert_eq!((substitutes, reports), (2, 2));
 }
 
 #[tokio::test]
-async fn a_plugin_that_traps_at_the_stub_too_gets_the_records_that_follow() {
+async fn a_plugin_that_traps_at_the_substitute_too_gets_the_records_that_follow() {
     let dir = tempfile::tempdir().unwrap();
-    // The stub has the kind of its record.
+    // The substitute has the kind of its record.
     let (ledger, mut sinks) = loaded(dir.path(), trapping("source.log"), plugins()).await;
     record(&ledger, "a line").await;
     let (name, receiver) = sinks.remove(0);

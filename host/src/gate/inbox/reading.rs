@@ -1,4 +1,4 @@
-//! What people read of the open questions: the list of them, and one question as a whole.
+//! The open questions as people read them: the list, and one question as a whole.
 
 use serde_json::{Value, json};
 

@@ -105,7 +105,7 @@ async fn a_record_of_any_content_does_not_keep_jsonl_from_the_next_one() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("{next}\n"));
 }
 
-/// The feed gives such a plugin a stub of the record; a receiver that is down gets it again for ever.
+/// The feed gives such a plugin a substitute for the record; a receiver that is down gets it again for ever.
 #[tokio::test]
 async fn only_what_a_plugin_does_in_its_sandbox_is_a_failure_by_itself() {
     let folder = tempfile::tempdir().unwrap();
