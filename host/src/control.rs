@@ -26,8 +26,12 @@ use crate::name::ProfileName;
 
 pub use client::{all, one, open_session};
 
-/// The longest line, in bytes. Larger arguments of a question are read in parts.
-pub const MAX_LINE_BYTES: usize = 1024 * 1024;
+/// The longest request, in bytes.
+pub const MAX_REQUEST_BYTES: usize = 1024 * 1024;
+
+/// The longest reply, in bytes: some 40,000 definitions that are compared with the lock file. Lists of questions are much
+/// shorter, and large arguments are read in parts.
+pub const MAX_REPLY_BYTES: usize = 16 * 1024 * 1024;
 
 /// The longest time that one exchange may take, on either side. Answers come from memory.
 pub const DEADLINE: Duration = Duration::from_secs(10);
@@ -167,9 +171,9 @@ pub enum ControlError {
         /// The id of that user.
         uid: u32,
     },
-    /// The message is longer than [`MAX_LINE_BYTES`].
-    #[error("message is longer than the limit of {MAX_LINE_BYTES} bytes")]
-    TooLong,
+    /// The message is longer than [`MAX_REQUEST_BYTES`] or [`MAX_REPLY_BYTES`].
+    #[error("message is longer than the limit of {0} bytes")]
+    TooLong(usize),
     /// No answer came within [`DEADLINE`].
     #[error("no answer within {} s", DEADLINE.as_secs())]
     TimedOut,
@@ -273,7 +277,7 @@ async fn accept(listener: UnixListener, broker: Arc<dyn ControlHandler>) {
 async fn exchange(mut stream: UnixStream, broker: Arc<dyn ControlHandler>) -> Result<(), ControlError> {
     wire::check_peer(&stream)?;
     let mut session = None;
-    let reply = match wire::receive(&mut stream).await {
+    let reply = match wire::receive(&mut stream, MAX_REQUEST_BYTES).await {
         Ok(line) => match serde_json::from_slice(&line) {
             Ok(request) => {
                 if let ControlRequest::Session { profile, .. } = &request {
@@ -283,15 +287,15 @@ async fn exchange(mut stream: UnixStream, broker: Arc<dyn ControlHandler>) -> Re
             }
             Err(error) => Err(ControlRefusal::Error(format!("not a request that this broker knows: {error}"))),
         },
-        Err(ControlError::TooLong) => Err(ControlRefusal::Error(ControlError::TooLong.to_string())),
+        Err(error @ ControlError::TooLong(_)) => Err(ControlRefusal::Error(error.to_string())),
         Err(error) => return Err(error),
     };
     let session = session.filter(|_| reply.is_ok());
-    match wire::send(&mut stream, &wire::Envelope::from(reply)).await {
+    match wire::send(&mut stream, &wire::Envelope::from(reply), MAX_REPLY_BYTES).await {
         // Without a reply, whoever asked could not tell this broker from one that has ended.
-        Err(error @ ControlError::TooLong) => {
+        Err(error @ ControlError::TooLong(_)) => {
             let refusal = ControlRefusal::Error(format!("the reply is too long: {error}"));
-            return wire::send(&mut stream, &wire::Envelope::Refused(refusal)).await;
+            return wire::send(&mut stream, &wire::Envelope::Refused(refusal), MAX_REPLY_BYTES).await;
         }
         sent => sent?,
     }

@@ -310,11 +310,11 @@ fn gathered(found: BTreeMap<PathBuf, Vec<String>>, facts: &SourceFacts) -> BTree
 /// Leaves out what lies within another.
 fn outermost(found: BTreeMap<PathBuf, Vec<String>>) -> BTreeMap<PathBuf, Vec<String>> {
     let mut kept: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
-    // In the order of paths, so that a folder comes before what is in it.
+    // In the order of paths, all that is in a folder comes directly after it.
     for (path, evidence) in found {
-        match kept.iter_mut().find(|(above, _)| path.starts_with(above)) {
-            Some((_, more)) => more.extend(evidence),
-            None => drop(kept.insert(path, evidence)),
+        match kept.last_entry() {
+            Some(mut above) if path.starts_with(above.key()) => above.get_mut().extend(evidence),
+            _ => drop(kept.insert(path, evidence)),
         }
     }
     kept

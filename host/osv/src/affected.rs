@@ -24,12 +24,16 @@ impl Ecosystem {
         }
     }
 
-    /// Returns a name as the ecosystem compares it.
+    /// Returns a name as the ecosystem compares it: npm as it is, Python in lower case, where each run of `-`, `_` and `.` is
+    /// one `-`.
     #[must_use]
     pub fn normal(self, name: &str) -> String {
         match self {
             Self::Npm => name.to_owned(),
-            Self::PyPi => name.to_ascii_lowercase().replace(['_', '.'], "-"),
+            Self::PyPi => {
+                let parts: Vec<&str> = name.split(['-', '_', '.']).filter(|part| !part.is_empty()).collect();
+                parts.join("-").to_ascii_lowercase()
+            }
         }
     }
 }
@@ -169,6 +173,14 @@ mod tests {
 
     fn concerns(ecosystem: Ecosystem, affected: serde_json::Value, version: &str) -> bool {
         serde_json::from_value::<AffectedPackage>(affected).unwrap().concerns(ecosystem, version)
+    }
+
+    #[test]
+    fn a_name_is_compared_as_its_ecosystem_does() {
+        for name in ["typing-extensions", "Typing_Extensions", "typing.extensions", "typing-_.extensions"] {
+            assert_eq!(Ecosystem::PyPi.normal(name), "typing-extensions");
+        }
+        assert_eq!(Ecosystem::Npm.normal("JSONStream"), "JSONStream");
     }
 
     #[test]

@@ -12,7 +12,6 @@ use super::{Broker, Inner, lock_comparison};
 use crate::context::Upstream;
 use crate::control::{
     ControlError, ControlHandler, ControlRefusal, ControlReply, ControlRequest, ControlSocket, LocalConnection,
-    MAX_LINE_BYTES,
 };
 use crate::gate::{AnswerRoute, GivenAnswer, InboxError};
 use crate::ledger::{Event, EventKind, LedgerTrouble};
@@ -25,12 +24,11 @@ const RESTART_TIMEOUT: Duration = Duration::from_secs(8);
 /// The largest number of connections for sessions that wait to be taken.
 const MAX_WAITING: usize = 16;
 
-/// The most bytes of the list of questions: those of a line, without what a reply has around it.
-const MAX_LIST_BYTES: usize = MAX_LINE_BYTES - 1024;
+/// The most bytes of the list of questions, of which each gets an equal share.
+const MAX_LIST_BYTES: usize = 1024 * 1024;
 
-/// The most bytes of a part of a question's arguments. The question comes with the first part, in as many bytes at most,
-/// and each quote or backslash of the part takes two in the reply.
-const MAX_PART_BYTES: usize = MAX_LINE_BYTES / 4;
+/// The most bytes of a part of a question's arguments.
+const MAX_PART_BYTES: usize = 256 * 1024;
 
 /// Opens the control socket.
 pub(super) fn listen(inner: &Arc<Inner>) -> Result<ControlSocket, ControlError> {

@@ -22,6 +22,9 @@ const QUEUE: usize = 512;
 /// The program that shows notifications on a desktop.
 const NOTIFY: &str = "notify-send";
 
+/// The most characters of a notification: more than a desktop shows, and much less than an argument of a program may have.
+const MAX_BODY: usize = 1024;
+
 /// The tasks that announce questions. Dropping it ends them.
 #[derive(Debug)]
 pub(super) struct QuestionNotifier(Vec<JoinHandle<()>>);
@@ -106,14 +109,19 @@ fn title(question: &Question) -> String {
     format!("May {} be called?", escape_hidden(&question.tool))
 }
 
-/// Returns the text of the notification, in the markup of desktop notifications.
+/// Returns the text of the notification, in the markup of desktop notifications. The command to answer comes first, as long
+/// reasons are cut.
 fn body(question: &Question) -> String {
     let client = if question.client.is_empty() { &question.principal } else { &question.client };
     let text = format!(
-        "{} asks.\n{}\nportcullis approvals --watch",
+        "{} asks.\nportcullis approvals --watch\n{}",
         escape_hidden(client),
         question.reasons.iter().map(|reason| escape_hidden(reason)).collect::<Vec<_>>().join("\n")
     );
+    let text = match text.char_indices().nth(MAX_BODY) {
+        Some((end, _)) => format!("{}…", text.split_at(end).0),
+        None => text,
+    };
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
@@ -123,7 +131,7 @@ mod tests {
 
     #[test]
     fn what_a_notification_shows_is_text_and_no_markup() {
-        let question = Question {
+        let mut question = Question {
             id: "1".to_owned(),
             method: "tools/call".to_owned(),
             tool: "-h\u{1b}".to_owned(),
@@ -144,10 +152,11 @@ mod tests {
             expires_in: 1,
         };
         assert_eq!(title(&question), "May -h\\u{1b} be called?");
-        assert!(
-            body(&question).starts_with("&lt;a href=\"x\"&gt;&amp; asks.\nbecause &lt;b&gt;\n"),
-            "{}",
-            body(&question)
-        );
+        let text = "&lt;a href=\"x\"&gt;&amp; asks.\nportcullis approvals --watch\nbecause &lt;b&gt;";
+        assert_eq!(body(&question), text);
+        // The system passes a program at most 128 KiB in one argument.
+        question.reasons = vec!["&".repeat(64 << 10)];
+        let long = body(&question);
+        assert!(long.ends_with("&amp;…") && long.len() < 8 << 10, "{} bytes", long.len());
     }
 }

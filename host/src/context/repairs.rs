@@ -12,13 +12,45 @@ use crate::protocol::Json;
 use crate::schema_repair::Repair;
 use crate::sync::Mutex;
 
-/// The number of definitions from which on all are forgotten and repaired again: more than a source may list in both
-/// eras, so that only one that changes its definitions all the time gets there.
-const MAX_KNOWN: usize = 16_384;
+/// The bytes of definitions from which on all are forgotten and repaired again: more than a source may list in both eras,
+/// so that only one that changes its definitions all the time gets there.
+const MAX_KNOWN_BYTES: usize = 128 << 20;
 
-/// The repairs of one source's definitions, by digest.
+/// The bytes that a definition counts at least, with what is kept beside it.
+const LEAST_BYTES: usize = 4 << 10;
+
+/// The repairs of one source's definitions.
 #[derive(Debug, Default)]
-pub(super) struct RepairCache(Arc<Mutex<HashMap<Digest, Arc<Repair>>>>);
+pub(super) struct RepairCache(Arc<Mutex<KnownRepairs>>);
+
+#[derive(Debug, Default)]
+struct KnownRepairs {
+    by_definition: HashMap<Digest, Arc<Repair>>,
+    bytes: usize,
+}
+
+impl KnownRepairs {
+    fn contains(&self, item: &Item) -> bool {
+        self.by_definition.contains_key(&item.digest)
+    }
+
+    fn forget_if_full(&mut self) {
+        if self.bytes >= MAX_KNOWN_BYTES {
+            *self = Self::default();
+        }
+    }
+
+    /// Adds the repair of a definition, and reports whether it is new.
+    fn add(&mut self, item: &Item, repair: &Arc<Repair>) -> bool {
+        let new = self.by_definition.insert(item.digest, Arc::clone(repair)).is_none();
+        if new {
+            // Restoring arguments needs a part of the source's schema, so that counts too.
+            let repaired = repair.schema().map_or(0, |schema| schema.as_str().len());
+            self.bytes += LEAST_BYTES.max(item.definition.as_str().len() + repaired);
+        }
+        new
+    }
+}
 
 /// A tool whose input schema needed a repair.
 #[derive(Debug)]
@@ -36,10 +68,8 @@ impl Upstream {
         }
         let new: Vec<_> = {
             let mut known = self.repairs.0.lock();
-            if known.len() >= MAX_KNOWN {
-                known.clear();
-            }
-            items.iter().filter(|item| !known.contains_key(&item.digest)).cloned().collect()
+            known.forget_if_full();
+            items.iter().filter(|item| !known.contains(item)).cloned().collect()
         };
         if new.is_empty() {
             return Vec::new();
@@ -50,8 +80,8 @@ impl Upstream {
             for item in new {
                 let schema = item.definition.get("inputSchema").unwrap_or_else(Json::empty_object);
                 let repair = Arc::new(Repair::of(&schema));
-                let before = known.lock().insert(item.digest, Arc::clone(&repair));
-                if before.is_none() && repair.schema().is_some() {
+                let new = known.lock().add(&item, &repair);
+                if new && repair.schema().is_some() {
                     repaired.push(RepairedTool { item, repair });
                 }
             }
@@ -63,6 +93,25 @@ impl Upstream {
 
     /// Returns the repair of a tool's input schema, if it was made.
     pub(crate) fn repair_of(&self, item: &Item) -> Option<Arc<Repair>> {
-        self.repairs.0.lock().get(&item.digest).cloned()
+        self.repairs.0.lock().by_definition.get(&item.digest).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn definitions_that_change_all_the_time_do_not_fill_the_memory() {
+        let mut known = KnownRepairs::default();
+        let source = "s".parse().unwrap();
+        for number in 0..200 {
+            known.forget_if_full();
+            let item = Item::of_instructions(&source, &[], &format!("{number}{}", "x".repeat(1 << 20)));
+            assert!(known.add(&item, &Arc::new(Repair::of(&Json::empty_object()))));
+            assert!(known.contains(&item));
+        }
+        assert!(known.by_definition.len() < 130, "{}", known.by_definition.len());
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::wire::{self, Envelope};
-use super::{ControlError, ControlRefusal, ControlRequest, DEADLINE, folder};
+use super::{ControlError, ControlRefusal, ControlRequest, DEADLINE, MAX_REPLY_BYTES, MAX_REQUEST_BYTES, folder};
 use crate::digest::Digest;
 use crate::ledger::is_live;
 use crate::name::ProfileName;
@@ -96,8 +96,8 @@ async fn connect(path: &Path, request: &ControlRequest) -> Result<(Value, UnixSt
     let failed = |error: io::Error| ControlError::file("connect to", path, &error);
     let mut stream = wire::connect(path).map_err(failed)?;
     wire::check_peer(&stream)?;
-    wire::send(&mut stream, request).await?;
-    let line = wire::receive(&mut stream).await?;
+    wire::send(&mut stream, request, MAX_REQUEST_BYTES).await?;
+    let line = wire::receive(&mut stream, MAX_REPLY_BYTES).await?;
     match serde_json::from_slice(&line) {
         Ok(Envelope::Ok(value)) => Ok((value, stream)),
         Ok(Envelope::Refused(ControlRefusal::Absent(text))) => Err(ControlError::Absent(text)),

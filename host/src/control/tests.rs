@@ -26,7 +26,8 @@ impl ControlHandler for Echo {
             ControlRequest::Session { config, .. } if config != Digest::of(b"").to_string() => {
                 Err(ControlRefusal::Absent("another configuration".to_owned()))
             }
-            other if self.name == "verbose" => Ok(json!(format!("{other:?}{}", "x".repeat(MAX_LINE_BYTES)))),
+            _ if self.name == "talkative" => Ok(json!("x".repeat(2 * MAX_REQUEST_BYTES))),
+            other if self.name == "verbose" => Ok(json!(format!("{other:?}{}", "x".repeat(MAX_REPLY_BYTES)))),
             other => Ok(json!({"broker": self.name, "request": other})),
         }
     }
@@ -109,7 +110,7 @@ async fn bad_lines_get_an_error_and_the_socket_lives_on() {
     let unknown = raw(&control.path, b"{\"request\":\"shutdown\"}\n".to_vec()).await;
     assert!(unknown.contains("not a request that this broker knows"), "{unknown}");
     assert_eq!(raw(&control.path, b"{\"request\"".to_vec()).await, "");
-    let long = raw(&control.path, vec![b'x'; MAX_LINE_BYTES + 1]).await;
+    let long = raw(&control.path, vec![b'x'; MAX_REQUEST_BYTES + 1]).await;
     assert!(long.contains("longer than the limit"), "{long}");
     assert!(all(dir.path(), &ControlRequest::Status).await.unwrap()[0].1.is_ok());
 }
@@ -127,13 +128,23 @@ async fn a_data_folder_with_a_long_path_works() {
 }
 
 #[tokio::test]
+async fn an_answer_may_be_longer_than_a_request() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = ledger(dir.path()).await;
+    let _control = ControlSocket::serve(dir.path(), ledger.chain(), echo("talkative")).unwrap();
+    let answers = all(dir.path(), &ControlRequest::Status).await.unwrap();
+    let Ok(answer) = &answers[0].1 else { panic!("{answers:?}") };
+    assert_eq!(answer.as_str().map(str::len), Some(2 * MAX_REQUEST_BYTES));
+}
+
+#[tokio::test]
 async fn an_answer_over_the_limit_is_a_refusal_that_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = ledger(dir.path()).await;
     let _control = ControlSocket::serve(dir.path(), ledger.chain(), echo("verbose")).unwrap();
     let answers = all(dir.path(), &ControlRequest::Status).await.unwrap();
     let Err(ControlError::Refused(why)) = &answers[0].1 else { panic!("{answers:?}") };
-    assert!(why.contains("the reply is too long") && why.contains("1048576"), "{why}");
+    assert!(why.contains("the reply is too long") && why.contains("16777216"), "{why}");
 }
 
 #[tokio::test]

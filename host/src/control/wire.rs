@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
-use super::{ControlError, ControlRefusal, ControlReply, MAX_LINE_BYTES};
+use super::{ControlError, ControlRefusal, ControlReply};
 
 /// The longest path that fits into a socket address on Linux, in bytes, without the final zero.
 const MAX_ADDRESS_BYTES: usize = 107;
@@ -65,23 +65,27 @@ pub(super) fn check_peer(stream: &UnixStream) -> Result<(), ControlError> {
     }
 }
 
-/// Reads one line and returns it without its line feed.
-pub(super) async fn receive(stream: &mut UnixStream) -> Result<Vec<u8>, ControlError> {
+/// Reads one line of at most `limit` bytes and returns it without its line feed.
+pub(super) async fn receive(stream: &mut UnixStream, limit: usize) -> Result<Vec<u8>, ControlError> {
     let mut line = Vec::new();
-    let limit = MAX_LINE_BYTES as u64 + 1;
-    let read = BufReader::new(stream).take(limit).read_until(b'\n', &mut line).await;
+    let read = BufReader::new(stream).take(limit as u64 + 1).read_until(b'\n', &mut line).await;
     read.map_err(|error| ControlError::Broken(format!("connection lost: {error}")))?;
     match line.pop() {
         Some(b'\n') => Ok(line),
-        Some(_) if line.len() >= MAX_LINE_BYTES => Err(ControlError::TooLong),
+        Some(_) if line.len() >= limit => Err(ControlError::TooLong(limit)),
         _ => Err(ControlError::Broken("connection closed before the end of the line".into())),
     }
 }
 
-pub(super) async fn send(stream: &mut UnixStream, message: &impl serde::Serialize) -> Result<(), ControlError> {
+/// Writes a message as one line of at most `limit` bytes.
+pub(super) async fn send(
+    stream: &mut UnixStream,
+    message: &impl serde::Serialize,
+    limit: usize,
+) -> Result<(), ControlError> {
     let mut line = serde_json::to_vec(message).map_err(|error| ControlError::Broken(error.to_string()))?;
-    if line.len() > MAX_LINE_BYTES {
-        return Err(ControlError::TooLong);
+    if line.len() > limit {
+        return Err(ControlError::TooLong(limit));
     }
     line.push(b'\n');
     let lost = |error: io::Error| ControlError::Broken(format!("connection lost: {error}"));

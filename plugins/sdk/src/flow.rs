@@ -42,7 +42,8 @@ pub struct Origin {
     pub calls_ago: u32,
     /// The labels of the result.
     pub labels: Vec<String>,
-    /// The place of the value in the arguments, as a JSON Pointer (RFC 6901).
+    /// The place of the value in the arguments, as a JSON Pointer (RFC 6901). One that is longer than 256 bytes is cut, and ends
+    /// with `…`.
     pub pointer: String,
 }
 

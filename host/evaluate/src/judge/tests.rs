@@ -200,6 +200,30 @@ fn a_host_is_declared_by_its_name_or_by_that_of_its_owner() {
 }
 
 #[test]
+fn a_host_in_the_arguments_of_a_call_was_asked_for() {
+    let with = |argument: &str, host: &str| {
+        let mut run = run("Keeps notes.");
+        run.calls = vec![call("tool", json!({ "list": [{ "key": argument }] }), "")];
+        run.sent = vec![sent(MessageProtocol::Https, host, ("path", "GET /"))];
+        found(&[run]).is_empty()
+    };
+    for (argument, host) in [
+        ("see https://Docs.Example.test:443/page\nand more", "docs.example.test"),
+        ("docs.example.test.", "example.test"),
+        ("me@example.test", "EXAMPLE.test"),
+        ("http://[2001:db8::1]/", "2001:db8::1"),
+        ("192.0.2.7:80", "192.0.2.7"),
+    ] {
+        assert!(with(argument, host), "{argument} names {host}");
+    }
+    for (argument, host) in
+        [("notexample.test", "example.test"), ("example.test.evil.test", "example.test"), ("", "a.test")]
+    {
+        assert!(!with(argument, host), "{argument} does not name {host}");
+    }
+}
+
+#[test]
 fn a_command_declares_its_package_or_program_and_nothing_else() {
     let of = |words: &str| started(&words.split(' ').map(str::to_owned).collect::<Vec<_>>()).map(str::to_owned);
     for (command, declared) in [

@@ -5,16 +5,19 @@ use serde_json::Value;
 
 use super::headers;
 use crate::protocol::Json;
-use crate::protocol::param_header::{self, ANNOTATION, MirroredArgument};
+use crate::protocol::param_header::{self, MirroredArgument};
 
-/// Compares the headers of a `tools/call` with those arguments that the tool's schema wants repeated in headers.
+/// Compares the headers of a `tools/call` with those arguments that the tool's schema wants repeated in headers, if the tool is
+/// among those that want any.
 ///
 /// # Errors
 /// The disagreement, without the values, which are payload.
-pub(crate) fn check(headers: &HeaderMap, tools: &[Json], params: &Json) -> Result<(), String> {
+pub(crate) fn check(headers: &HeaderMap, mirroring: &[Json], params: &Json) -> Result<(), String> {
     let Some(name) = params.get_str("name") else { return Ok(()) };
-    let annotated = |tool: &&Json| tool.as_str().contains(ANNOTATION) && tool.get_str("name").as_ref() == Some(&name);
-    let schema = tools.iter().find(annotated).and_then(|tool| tool.get("inputSchema"));
+    let schema = mirroring
+        .iter()
+        .find(|tool| tool.get_str("name").as_ref() == Some(&name))
+        .and_then(|tool| tool.get("inputSchema"));
     let Some(schema) = schema.and_then(|schema| schema.read::<Value>().ok()) else { return Ok(()) };
     let arguments = params.get("arguments").and_then(|arguments| arguments.read().ok()).unwrap_or(Value::Null);
     // A schema whose annotations violate the protocol asks for no headers.

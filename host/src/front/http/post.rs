@@ -116,7 +116,7 @@ async fn modern_request(
         return Ok(reply::json(reply::modern_status(&refused), refused));
     }
     if request.method == Method::ToolsCall
-        && let (Some(params), Ok(tools)) = (&request.params, handle.tools().await)
+        && let (Some(params), Ok(tools)) = (&request.params, handle.mirroring_tools().await)
     {
         let agree = params::check(headers, &tools, params);
         agree.map_err(|why| bad_request(&RpcError::new(RpcError::HEADER_MISMATCH, why)).because("mismatch"))?;

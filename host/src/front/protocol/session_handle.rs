@@ -13,7 +13,9 @@ use super::{NextStep, dialect, page};
 use crate::agent::{AgentPeer, NoAgent};
 use crate::front::backend::FrontSession;
 use crate::item::ItemKind;
+use crate::protocol::param_header::ANNOTATION;
 use crate::protocol::{Answer, Era, Id, Json, Method, Request, Response, RpcError};
+use crate::sync::Mutex;
 
 /// The largest number of requests of one session that are worked on at once. Others wait, in their order.
 const MAX_RUNNING: usize = 64;
@@ -35,6 +37,20 @@ pub(crate) struct SessionHandle {
     running: Arc<Semaphore>,
     /// The bytes of larger requests that may still wait.
     waiting: Arc<Semaphore>,
+    mirroring: Arc<Mutex<MirroringTools>>,
+}
+
+/// Those tools of a list that want arguments repeated in headers: few, so that a call need not search all definitions.
+struct MirroringTools {
+    listed: Arc<[Json]>,
+    found: Arc<[Json]>,
+}
+
+impl MirroringTools {
+    fn of(listed: Arc<[Json]>) -> Self {
+        let found = listed.iter().filter(|tool| tool.as_str().contains(ANNOTATION)).cloned().collect();
+        Self { listed, found }
+    }
 }
 
 /// The moment at which a request is worked on.
@@ -57,12 +73,18 @@ impl SessionHandle {
     pub(crate) fn new(session: Arc<dyn FrontSession>) -> Self {
         let places = |count| Arc::new(Semaphore::new(count));
         let waiting = places(MAX_WAITING_BYTES);
-        Self { session, open: places(MAX_OPEN as usize), running: places(MAX_RUNNING), waiting }
+        let mirroring = Arc::new(Mutex::new(MirroringTools::of(Arc::default())));
+        Self { session, open: places(MAX_OPEN as usize), running: places(MAX_RUNNING), waiting, mirroring }
     }
 
-    /// Returns the tools of the session.
-    pub(crate) async fn tools(&self) -> Result<Arc<[Json]>, RpcError> {
-        Ok(self.session.list(ItemKind::Tool, &Json::empty_object(), Arc::new(NoAgent)).await?.items)
+    /// Returns the tools of the session that want arguments repeated in headers.
+    pub(crate) async fn mirroring_tools(&self) -> Result<Arc<[Json]>, RpcError> {
+        let listed = self.session.list(ItemKind::Tool, &Json::empty_object(), Arc::new(NoAgent)).await?.items;
+        let mut known = self.mirroring.lock();
+        if !Arc::ptr_eq(&known.listed, &listed) {
+            *known = MirroringTools::of(listed);
+        }
+        Ok(Arc::clone(&known.found))
     }
 
     /// Reports whether no request is open.
