@@ -59,6 +59,9 @@ const MAX_REDIRECTS: usize = 5;
 /// The timeout for name resolution, TCP and TLS together. A reachable server takes well under a second from anywhere.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The most idle connections that are kept to one host. Each is a descriptor that no source's share counts.
+const MAX_IDLE: usize = 4;
+
 /// The interval of TCP keep-alive probes, so that a peer that vanished ends a stream that waits for it.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
@@ -142,6 +145,7 @@ impl Egress {
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_keepalive(KEEPALIVE)
             .tcp_nodelay(true)
+            .pool_max_idle_per_host(MAX_IDLE)
             .user_agent(concat!("portcullis/", env!("CARGO_PKG_VERSION")))
             .build();
         http.map_err(|error| EgressError::Certificates(error::deepest(&error)))

@@ -1,10 +1,11 @@
 //! Placeholders for values that are hidden from the agent.
 
+mod glob_lists;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use globset::{GlobBuilder, GlobMatcher};
-
+use self::glob_lists::GlobLists;
 use crate::call::Call;
 use crate::name::SourceName;
 use crate::plugin::Vault;
@@ -37,9 +38,10 @@ pub struct SessionVault {
 #[derive(Default)]
 struct Kept {
     by_placeholder: HashMap<String, Value>,
-    /// The placeholders by kind, value and `restore_to`: a value that one transform restricts more than another is
-    /// stored twice.
-    by_value: HashMap<(String, String, Vec<String>), String>,
+    /// The placeholders by kind, value and list of globs: a value that one transform restricts more than another is stored
+    /// twice.
+    by_value: HashMap<(String, String, Option<usize>), String>,
+    glob_lists: GlobLists,
 }
 
 impl std::fmt::Debug for Kept {
@@ -52,8 +54,9 @@ struct Value {
     /// The value as the inside of a JSON string.
     escaped: String,
     origins: Vec<SourceName>,
-    /// Globs over the exposed names of the items whose calls may get the value; `None` for the sources in `origins`.
-    restore_to: Option<Vec<GlobMatcher>>,
+    /// The list of globs over the exposed names of the items whose calls may get the value; `None` for the sources in
+    /// `origins`.
+    restore_to: Option<usize>,
 }
 
 impl SessionVault {
@@ -96,11 +99,14 @@ impl SessionVault {
         (out != text).then(|| Json::parse(out).ok()).flatten()
     }
 
-    fn protect(&self, source: &SourceName, kind: &str, value: &str, restore_to: &[String]) -> String {
+    fn protect(&self, source: &SourceName, kind: &str, value: &str, restore_to: Vec<String>) -> String {
         let kind: String =
             kind.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(MAX_KIND_BYTES).collect();
         let mut kept = self.kept.lock();
-        let key = (kind, value.to_owned(), restore_to.to_vec());
+        // An empty list means the source that the value came from.
+        let list = if restore_to.is_empty() { Some(None) } else { kept.glob_lists.number_of(restore_to).map(Some) };
+        let Some(restore_to) = list else { return withheld(&kind) };
+        let key = (kind, value.to_owned(), restore_to);
         if let Some(placeholder) = kept.by_value.get(&key).cloned() {
             if let Some(value) = kept.by_placeholder.get_mut(&placeholder)
                 && !value.origins.contains(source)
@@ -111,14 +117,11 @@ impl SessionVault {
         }
         // Without randomness a placeholder could be guessed, so this one is never restored.
         let nonce = nonce().filter(|_| kept.by_value.len() < MAX_VALUES && value.len() <= MAX_VALUE_BYTES);
-        let Some(nonce) = nonce else { return format!("{OPEN}{}:withheld{CLOSE}", key.0) };
+        let Some(nonce) = nonce else { return withheld(&key.0) };
         let placeholder = format!("{OPEN}{}:{nonce}{CLOSE}", key.0);
         let quoted = Json::of(&value);
         let inside = quoted.as_str().strip_prefix('"').and_then(|text| text.strip_suffix('"'));
         let escaped = inside.unwrap_or_default().to_owned();
-        let globs = restore_to.iter().filter_map(|glob| Some(GlobBuilder::new(glob).build().ok()?.compile_matcher()));
-        // A list of invalid globs fits no item; an empty list means the source that the value came from.
-        let restore_to = (!restore_to.is_empty()).then(|| globs.collect());
         let value = Value { escaped, origins: vec![source.clone()], restore_to };
         kept.by_placeholder.insert(placeholder.clone(), value);
         kept.by_value.insert(key, placeholder.clone());
@@ -128,6 +131,11 @@ impl SessionVault {
 
 const OPEN: &str = "[[";
 const CLOSE: &str = "]]";
+
+/// Returns a placeholder that is never restored.
+fn withheld(kind: &str) -> String {
+    format!("{OPEN}{kind}:withheld{CLOSE}")
+}
 
 impl Kept {
     /// Writes one JSON string with the values that may be restored in it. A placeholder holds nothing that JSON
@@ -140,7 +148,7 @@ impl Kept {
             let near = from.as_bytes().get(..MAX_PLACEHOLDER_BYTES).unwrap_or(from.as_bytes());
             let end = memchr::memmem::find(near, CLOSE.as_bytes()).map(|end| end + CLOSE.len());
             let value =
-                end.and_then(|end| self.by_placeholder.get(from.get(..end)?)).filter(|value| value.goes_to(call));
+                end.and_then(|end| self.by_placeholder.get(from.get(..end)?)).filter(|value| self.goes_to(value, call));
             let (put, taken) = match (value, end) {
                 (Some(value), Some(end)) => (value.escaped.as_str(), end),
                 // Only one bracket is taken, as the next may begin a placeholder.
@@ -153,6 +161,13 @@ impl Kept {
             }
         }
         out.push_str(rest);
+    }
+
+    fn goes_to(&self, value: &Value, call: &Call) -> bool {
+        match value.restore_to {
+            None => value.origins.contains(call.source()),
+            Some(list) => self.glob_lists.fits(list, &call.item.exposed),
+        }
     }
 }
 
@@ -170,15 +185,6 @@ fn string_end(text: &str) -> usize {
     text.len()
 }
 
-impl Value {
-    fn goes_to(&self, call: &Call) -> bool {
-        match &self.restore_to {
-            None => self.origins.contains(call.source()),
-            Some(globs) => globs.iter().any(|glob| glob.is_match(&*call.item.exposed)),
-        }
-    }
-}
-
 struct Keeper {
     vault: Arc<SessionVault>,
     source: SourceName,
@@ -186,7 +192,7 @@ struct Keeper {
 
 impl Vault for Keeper {
     fn protect(&self, kind: &str, value: &str, restore_to: Vec<String>) -> String {
-        self.vault.protect(&self.source, kind, value, &restore_to)
+        self.vault.protect(&self.source, kind, value, restore_to)
     }
 }
 

@@ -26,7 +26,8 @@ pub(super) fn configured<W: World>(
         // It has a clock and random numbers, so two starts may differ.
         return Ok(None);
     }
-    let digest = Digest::of(format!("{} {settings}", wasm.digest).as_bytes());
+    // A component may be a plugin of several kinds, and each of them has a `configure` of its own.
+    let digest = Digest::of(format!("{} {} {settings}", W::EXPORT, wasm.digest).as_bytes());
     let code = CodeKey::Configured(digest);
     if let Some(component) = host.loaded.get(code) {
         return Ok(Some(component));

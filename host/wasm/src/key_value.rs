@@ -50,8 +50,8 @@ pub struct KeyValue {
 #[derive(Clone)]
 pub struct KeyValueStore {
     file: Arc<PathBuf>,
-    /// Opened at the first use.
-    connection: Arc<Mutex<Option<Connection>>>,
+    /// Opened at the first use. Whoever waits for it holds no thread.
+    connection: Arc<tokio::sync::Mutex<Option<Connection>>>,
 }
 
 impl KeyValue {
@@ -78,7 +78,8 @@ impl std::fmt::Debug for KeyValue {
 }
 
 impl KeyValueStore {
-    /// Returns the value of a key. Cancellation safe, like all methods of the store: work that has begun is completed.
+    /// Returns the value of a key. Cancellation safe, like all methods of the store: work that has begun is completed, and
+    /// work that waits for its turn is not done.
     ///
     /// # Errors
     /// A text for the component that asked.
@@ -152,12 +153,11 @@ impl KeyValueStore {
         &self,
         work: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, String> {
-        let store = self.clone();
+        let (file, mut place) = (Arc::clone(&self.file), Arc::clone(&self.connection).lock_owned().await);
         let done = tokio::task::spawn_blocking(move || {
-            let mut place = store.connection.lock();
             let connection = match &mut *place {
                 Some(connection) => connection,
-                none => none.insert(open(&store.file)?),
+                none => none.insert(open(&file)?),
             };
             work(connection).map_err(|error| message_for_guest(&error))
         });

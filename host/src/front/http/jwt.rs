@@ -156,7 +156,14 @@ impl JwtVerifier {
         if let Some(key) = self.keys().find(header, FRESH) {
             return Ok(key);
         }
-        let _turn = self.turn.lock().await;
+        let _turn = match self.turn.try_lock() {
+            Ok(turn) => turn,
+            // Another task requests them, and the issuer may take long to answer, or not answer at all.
+            Err(_) => match self.keys().find(header, STALE) {
+                Some(key) => return Ok(key),
+                None => self.turn.lock().await,
+            },
+        };
         let (fresh, rested) = {
             let keys = self.keys();
             (keys.find(header, FRESH), keys.asked.is_none_or(|asked| asked.elapsed() >= PAUSE))
@@ -165,8 +172,12 @@ impl JwtVerifier {
             return Ok(key);
         }
         if rested {
+            // Noted before the request too, for the case that its caller gives up, and after it, as it may have taken longer
+            // than the pause.
             self.keys().asked = Some(Instant::now());
-            match self.http.get::<RawKeys>(&self.config.keys).await {
+            let answer = self.http.get::<RawKeys>(&self.config.keys).await;
+            self.keys().asked = Some(Instant::now());
+            match answer {
                 Ok(Some(raw)) => {
                     let mut keys = self.keys();
                     (keys.all, keys.came) = (usable(raw), Some(Instant::now()));

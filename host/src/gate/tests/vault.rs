@@ -20,6 +20,30 @@ fn a_value_is_put_back_where_it_came_from_and_nowhere_else() {
     assert_eq!(sent("v", "files", &["[bad"], r#"{"to":"[[p]]"}"#), r#"{"to":"[[p]]"}"#);
 }
 
+/// The panic, the overflow of the stack and the hours of compilation that a transform's globs could cause.
+#[test]
+fn globs_that_are_too_much_restore_nothing_and_break_nothing() {
+    let nested = |depth: usize| format!("{}a{}", "{".repeat(depth), "}".repeat(depth));
+    let lists = [
+        vec![nested(100)],
+        vec![nested(300)],
+        vec![nested(100_000)],
+        vec!["a".repeat(1 << 20)],
+        vec!["*".to_owned(); 300_000],
+    ];
+    for restore_to in lists {
+        let vault = Arc::new(SessionVault::default());
+        let keeper = vault.keeper(&"files".parse().unwrap(), false);
+        let placeholder = keeper.protect("p", "secret", restore_to);
+        let call = view(&format!(r#"{{"to":"{placeholder}"}}"#)).call;
+        assert!(vault.restore(&call).is_none(), "{placeholder}");
+        // The vault still keeps what is reasonable.
+        let placeholder = keeper.protect("p", "secret", vec!["files__*".to_owned()]);
+        let call = view(&format!(r#"{{"to":"{placeholder}"}}"#)).call;
+        assert_eq!(vault.restore(&call).unwrap().as_str(), r#"{"to":"secret"}"#);
+    }
+}
+
 #[test]
 fn only_whole_placeholders_in_values_are_put_back() {
     assert_eq!(sent("v", "files", &[], r#"{"[[p]]":1,"a":{"[[p]]" : "[[p]]"}}"#), r#"{"[[p]]":1,"a":{"[[p]]" : "v"}}"#);

@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use futures_util::FutureExt as _;
+
 use super::*;
 
 fn store(folder: &Path, source: &str, profile: &str) -> KeyValueStore {
@@ -84,4 +86,22 @@ async fn many_writers_at_once_lose_nothing() {
         written.unwrap();
     }
     assert_eq!(stores[0].scan(String::new(), String::new(), 1000).await.unwrap().len(), 100);
+}
+
+/// The runtime has a limited number of threads for work that blocks, and every other part of the broker uses them too.
+#[test]
+fn calls_that_were_given_up_hold_no_thread_and_no_memory() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build().unwrap();
+    runtime.block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path(), "notes", "me");
+        let busy = store.connection.lock().await;
+        for _ in 0..64 {
+            let written = store.write(vec![set("a", "1")]);
+            assert!(written.now_or_never().is_none());
+        }
+        tokio::task::spawn_blocking(|| ()).await.unwrap();
+        drop(busy);
+        assert_eq!(store.get("a".into()).await, Ok(None), "what waited for its turn was done");
+    });
 }

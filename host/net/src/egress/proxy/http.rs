@@ -28,7 +28,8 @@ use super::{Destination, HEAD_TIMEOUT, Shared};
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Headers that concern this connection, not the message (RFC 9110, section 7.6.1).
-const HOP_BY_HOP: [&str; 7] = [
+const HOP_BY_HOP: [&str; 8] = [
+    "http2-settings",
     "keep-alive",
     "proxy-connection",
     "proxy-authenticate",
@@ -144,7 +145,7 @@ impl Exchange<'_> {
 
     async fn forward(&self, mut request: Request<Incoming>) -> Result<Answer, Failure> {
         let to = self.destination(&request)?;
-        let near = wants_upgrade(request.headers()).then(|| hyper::upgrade::on(&mut request));
+        let near = wants_web_socket(request.headers()).then(|| hyper::upgrade::on(&mut request));
         strip(request.headers_mut(), near.is_some());
         let path = request.uri().path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         *request.uri_mut() = Uri::from(path);
@@ -283,8 +284,13 @@ fn connection_words(headers: &HeaderMap) -> Vec<String> {
     values.flat_map(|value| value.split(',')).map(|word| word.trim().to_ascii_lowercase()).collect()
 }
 
-fn wants_upgrade(headers: &HeaderMap) -> bool {
-    headers.contains_key(UPGRADE) && connection_words(headers).iter().any(|word| word == "upgrade")
+/// Reports whether a request wants a web socket. In any other protocol, such as HTTP/2 without TLS, further requests could name
+/// other hosts unseen.
+fn wants_web_socket(headers: &HeaderMap) -> bool {
+    let mut protocols = headers.get_all(UPGRADE).iter();
+    protocols.next().is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))
+        && protocols.next().is_none()
+        && connection_words(headers).iter().any(|word| word == "upgrade")
 }
 
 /// Removes the headers that concern only this connection.

@@ -1,12 +1,13 @@
 //! Tests of an issuer's tokens, and of forged ones.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::routing::get;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use futures_util::FutureExt as _;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode, get_current_timestamp};
 
 use super::*;
@@ -26,6 +27,8 @@ struct Issuer {
     address: SocketAddr,
     keys: Arc<Mutex<Value>>,
     asked: Arc<AtomicUsize>,
+    /// True if requests get no answer.
+    silent: Arc<AtomicBool>,
 }
 
 fn public(kid: &str) -> Value {
@@ -38,19 +41,20 @@ impl Issuer {
         let unknown = json!({ "kty": "new", "kid": "unknown" });
         let keys = Arc::new(Mutex::new(json!({ "keys": [unknown, shared, public("one")] })));
         let asked = Arc::new(AtomicUsize::new(0));
-        let (published, counted) = (Arc::clone(&keys), Arc::clone(&asked));
+        let silent = Arc::new(AtomicBool::new(false));
+        let (published, counted, quiet) = (Arc::clone(&keys), Arc::clone(&asked), Arc::clone(&silent));
         let app = Router::new().route(
             "/keys",
             get(move || {
                 counted.fetch_add(1, Ordering::Relaxed);
-                let text = published.lock().unwrap().to_string();
-                async move { text }
+                let (text, quiet) = (published.lock().unwrap().to_string(), quiet.load(Ordering::Relaxed));
+                async move { if quiet { std::future::pending().await } else { text } }
             }),
         );
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-        Self { address, keys, asked }
+        Self { address, keys, asked, silent }
     }
 
     fn config(&self) -> JwtConfig {
@@ -223,6 +227,28 @@ async fn keys_that_change_are_found_and_unknown_ones_cost_the_issuer_nothing() {
     verify("two").await.unwrap();
     tokio::time::advance(Duration::from_secs(31 * 60)).await;
     assert_eq!(verify("two").await, Err(TokenDenial::NoKeys));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_issuer_that_does_not_answer_delays_one_caller_and_no_other() {
+    let issuer = Issuer::new().await;
+    let verifier = JwtVerifier::new(&issuer.config()).unwrap();
+    let verify = async |kid: &str| verifier.verify(signed(&header(kid), &json!({})).as_bytes(), &profile()).await;
+    verify("one").await.unwrap();
+    issuer.silent.store(true, Ordering::Relaxed);
+    tokio::time::advance(Duration::from_secs(6 * 60)).await;
+
+    let mut waiting = Vec::from_iter((0..5).map(|_| Box::pin(verify("one"))));
+    // The first requests the keys, and the others find it at that.
+    assert!(waiting[0].as_mut().now_or_never().is_none());
+    for other in &mut waiting[1..] {
+        assert!(other.as_mut().now_or_never().expect("it waits").is_ok());
+    }
+    assert!(waiting.swap_remove(0).await.is_ok());
+    for n in 0..5 {
+        assert!(matches!(verify(&format!("guess-{n}")).await, Err(TokenDenial::Invalid(_))));
+    }
+    assert_eq!(issuer.asked(), 2);
 }
 
 #[tokio::test]

@@ -143,6 +143,27 @@ async fn a_web_socket_is_opened_and_carries_both_ways() {
 }
 
 #[tokio::test]
+async fn no_other_protocol_is_switched_to() {
+    let server = Server::start(false, |_| {
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\nsecret".to_vec()
+    })
+    .await;
+    let world = World::of(&[("api.test:80", server.address)]);
+    let cell = Cell::open(&["api.test:80"], &world, Reach::Private);
+    for wanted in ["h2c", "websocket, h2c", "websocket\r\nUpgrade: h2c"] {
+        let request = format!(
+            "GET / HTTP/1.1\r\nHost: api.test\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: {wanted}\r\n\
+             HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n"
+        );
+        let answer = say(cell.connect("api.test", 80).await, &request).await;
+        assert!(answer.starts_with("HTTP/1.1 502") && !answer.contains("secret"), "{wanted}: {answer}");
+    }
+    for heard in server.heard().iter().map(|text| text.to_lowercase()) {
+        assert!(!heard.contains("upgrade") && !heard.contains("http2-settings"), "{heard}");
+    }
+}
+
+#[tokio::test]
 async fn a_head_without_end_is_given_up() {
     let world = World::of(&[]);
     let cell = Cell::open(&["api.test:80"], &world, Reach::Private);
