@@ -265,7 +265,7 @@ enum Plan {
 
 fn inbox_refusal(error: InboxError) -> CallRefusal {
     match error {
-        InboxError::Full => CallRefusal::denied("approvals-full", error.to_string()),
+        InboxError::Full(why) => CallRefusal::denied("approvals-full", why),
         InboxError::Ledger(cause) => CallRefusal::Ledger(cause),
         error => CallRefusal::denied("approval-invalid", error.to_string()),
     }

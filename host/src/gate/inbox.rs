@@ -47,6 +47,9 @@ const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// The most bytes of arguments and reasons of the open questions of one session.
 const MAX_BYTES_PER_SESSION: usize = 16 * 1024 * 1024;
 
+/// The way out where no more questions can be opened.
+const ANSWER_SOME: &str = "answer some first (`portcullis approvals list`)";
+
 /// The longest a question may wait whatever the configuration says (30 days), so that its end can be computed.
 pub(super) const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
@@ -348,11 +351,23 @@ fn check_room(open: &HashMap<String, Arc<OpenQuestion>>, session: &SessionId, by
             bytes_of_session += pending.bytes;
         }
     }
-    let is_full = open.len() >= MAX_OPEN || of_session >= MAX_OPEN_PER_SESSION;
-    if is_full || all_bytes > MAX_BYTES || bytes_of_session > MAX_BYTES_PER_SESSION {
-        return Err(InboxError::Full);
-    }
-    Ok(())
+    let (all_mib, session_mib) = (MAX_BYTES >> 20, MAX_BYTES_PER_SESSION >> 20);
+    let why = if bytes > MAX_BYTES_PER_SESSION {
+        format!("the arguments and reasons of a question may have {session_mib} MiB at most: send smaller arguments")
+    } else if of_session >= MAX_OPEN_PER_SESSION {
+        format!(
+            "this session has {MAX_OPEN_PER_SESSION} questions open already, the most that one may have: {ANSWER_SOME}"
+        )
+    } else if open.len() >= MAX_OPEN {
+        format!("{MAX_OPEN} questions are open already, the most that there may be: {ANSWER_SOME}")
+    } else if bytes_of_session > MAX_BYTES_PER_SESSION {
+        format!("the arguments of this session's open questions would have more than {session_mib} MiB: {ANSWER_SOME}")
+    } else if all_bytes > MAX_BYTES {
+        format!("the arguments of all open questions would have more than {all_mib} MiB: {ANSWER_SOME}")
+    } else {
+        return Ok(());
+    };
+    Err(InboxError::Full(why))
 }
 
 /// Withdraws a question that could not be recorded, and denies the calls that joined it meanwhile.
