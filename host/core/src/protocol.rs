@@ -19,7 +19,7 @@ pub use buffer::MessageBuffer;
 pub use canonical::{CanonicalError, canonical, canonical_value, check_canonical, compare_keys};
 pub use canonical::{write_canonical_text, write_canonical_value};
 pub use error::RpcError;
-pub use json::{Json, LongString, MemberTexts};
+pub use json::{Json, LongString, MemberTexts, string_end};
 pub use message::reserve_for_message;
 pub use message::{
     Answer, Id, MAX_ENVELOPE_BYTES, MAX_ID_BYTES, MAX_MESSAGE_BYTES, MAX_NESTING, Message, MessageError, Notification,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use portcullis_core::protocol::{Json, LongString};
+use portcullis_core::protocol::{Json, LongString, string_end};
 use serde_json::{Map, Value};
 
 /// The largest number of levels in a shape: enough for the arguments of real tools.
@@ -132,17 +132,10 @@ impl<'a> Scan<'a> {
 
     /// Returns the content of the string that begins here, with its escapes.
     fn string(&mut self) -> &'a str {
-        let text = self.rest.get(1..).unwrap_or_default();
-        let mut end = 0;
-        while let Some(at) = memchr::memchr2(b'"', b'\\', text.as_bytes().get(end..).unwrap_or_default()) {
-            end += at;
-            if text.as_bytes().get(end) == Some(&b'"') {
-                break;
-            }
-            end += 2;
-        }
-        self.advance(end + 2);
-        text.get(..end).unwrap_or_default()
+        let end = string_end(self.rest);
+        let content = self.rest.get(1..end.saturating_sub(1)).unwrap_or_default();
+        self.advance(end);
+        content
     }
 
     fn take(&mut self, byte: u8) {

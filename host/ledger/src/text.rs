@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::iter::Peekable;
 
 use memchr::memmem::Finder;
+use portcullis_core::protocol::string_end;
 
 /// The length from which letters and digits without a break, of which one is a digit, are a long word: an identifier has 26
 /// characters, a hash 64.
@@ -165,22 +166,15 @@ pub(super) fn scalars(json: &str) -> impl Iterator<Item = &str> {
         let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.');
         let start = rest.bytes().position(|byte| byte == b'"' || is_word(&byte))?;
         let text = rest.get(start..)?;
-        let Some(content) = text.strip_prefix('"') else {
-            let length = text.bytes().position(|byte| !is_word(&byte)).unwrap_or(text.len());
-            rest = text.get(length..)?;
-            return text.get(..length);
+        let is_string = text.starts_with('"');
+        let end = if is_string {
+            string_end(text)
+        } else {
+            text.bytes().position(|byte| !is_word(&byte)).unwrap_or(text.len())
         };
-        let mut end = 0;
-        while let Some(found) = content.as_bytes().get(end..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
-            end += found;
-            if content.as_bytes().get(end) == Some(&b'"') {
-                break;
-            }
-            end += 2;
-        }
-        rest = content.get(end + 1..).unwrap_or_default();
+        rest = text.get(end..)?;
         // A string without an end stands in no record.
-        Some(content.get(..end).unwrap_or(content))
+        if is_string { text.get(1..end - 1) } else { text.get(..end) }
     })
 }
 

@@ -16,7 +16,7 @@ use crate::call::{Call, CallView, Phase};
 use crate::digest::Digest;
 use crate::escape::escape_hidden;
 use crate::item::ItemKind;
-use crate::ledger::{GrantBinding, GrantUse, Ledger};
+use crate::ledger::{ApprovalGrant, GrantBinding, GrantScope, GrantUse, Ledger};
 use crate::plugin::{AnswerScope, Approval, AskFacts, GrantFacts, Offer, Settlement};
 use crate::protocol::{Answer, Json, Method};
 pub(super) use question::ApprovalQuestion;
@@ -121,7 +121,7 @@ impl Approvals {
         let mut grants = self.ledger.grants(binding).await.map_err(CallRefusal::from_ledger)?;
         let grave = question.call.item.hints.may_do_harm() || question.out_of_band;
         // An earlier answer does not count if its scope would not be offered now, whatever a plugin decides.
-        grants.retain(|grant| all_scopes(grave).contains(&reach(grant.scope)));
+        grants.retain(|grant| all_scopes(grave).contains(&answer_scope(grant.scope)));
         let facts = AskFacts { reasons: question.concerns(), grants: grants.iter().map(facts).collect(), grave };
         let mut remembered = Vec::new();
         let mut offer = Offer { scopes: all_scopes(grave), valid_for: MAX_VALIDITY, uses: 0 };
@@ -144,8 +144,7 @@ impl Approvals {
             // Without a plugin to decide what may be remembered, nothing is, except an answer that arrived too late for
             // its call.
             offer.scopes = vec![AnswerScope::Once];
-            remembered
-                .extend(grants.iter().find(|g| g.scope == crate::ledger::GrantScope::Arguments).map(|g| g.id.clone()));
+            remembered.extend(grants.iter().find(|g| g.scope == GrantScope::Arguments).map(|g| g.id.clone()));
         }
         let agreed = remembered.first().filter(|first| {
             remembered.len() == self.plugins.len().max(1)
@@ -206,7 +205,7 @@ impl Approvals {
                 "the approval was for one call, and an identical one has used it; send it again to be asked again",
             )),
             Some(QuestionState::Approved { scope, by }) => {
-                let how = json!({ "ask": pending.id, "scope": scope, "by": by });
+                let how = json!({ "ask": pending.id(), "scope": scope, "by": by });
                 Ok(ApprovalOutcome { consume: None, by_person: true, how })
             }
             Some(QuestionState::Expired) => Err(CallRefusal::denied("approval-expired", "nobody answered in time")),
@@ -215,7 +214,7 @@ impl Approvals {
                 self.inbox.expire(pending);
                 Err(CallRefusal::denied("approval-expired", "nobody answered in time"))
             }
-            _ => Err(CallRefusal::Pending { ask: pending.id.clone(), expires_in: pending.expires_in() }),
+            _ => Err(CallRefusal::Pending { ask: pending.id().to_owned(), expires_in: pending.expires_in() }),
         }
     }
 
@@ -225,15 +224,15 @@ impl Approvals {
         let answer = match peer.request(&Method::ElicitationCreate, Some(params)).await {
             Answer::Result(result) => read_elicitation(&result),
             Answer::Error(error) => {
-                let error = error.get_str("message").unwrap_or_default();
-                tracing::info!(ask = %pending.id, error = %escape_hidden(&error), "the agent could not put the question");
+                let (ask, error) = (pending.id(), error.get_str("message").unwrap_or_default());
+                tracing::info!(%ask, error = %escape_hidden(&error), "the agent could not put the question");
                 None
             }
         };
         if let Some((approve, scope)) = answer {
             match self.inbox.answer_for_itself(pending, approve, scope.as_deref()).await {
                 Ok(state) => return state,
-                Err(error) => tracing::warn!(ask = %pending.id, %error, "an answer by elicitation was not taken"),
+                Err(error) => tracing::warn!(ask = %pending.id(), %error, "an answer by elicitation was not taken"),
             }
         }
         // The form was dismissed or not shown, or the answer does not count: another terminal may still give one, and
@@ -254,7 +253,7 @@ impl Approvals {
         Json::of(&json!({
             "resultType": "input_required",
             "inputRequests": { INPUT: { "method": Method::ElicitationCreate, "params": elicitation(pending) } },
-            "requestState": self.inbox.seal.seal(pending.id.as_bytes()),
+            "requestState": self.inbox.seal.seal(pending.id().as_bytes()),
         }))
     }
 }
@@ -266,7 +265,7 @@ enum Plan {
 
 fn inbox_refusal(error: InboxError) -> CallRefusal {
     match error {
-        InboxError::Full => CallRefusal::denied("approvals-full", error.to_string()),
+        InboxError::Full(why) => CallRefusal::denied("approvals-full", why),
         InboxError::Ledger(cause) => CallRefusal::Ledger(cause),
         error => CallRefusal::denied("approval-invalid", error.to_string()),
     }
@@ -282,16 +281,17 @@ fn bound_name(call: &Call) -> String {
     }
 }
 
-fn facts(grant: &crate::ledger::ApprovalGrant) -> GrantFacts {
+fn facts(grant: &ApprovalGrant) -> GrantFacts {
     let age = crate::call::now_millis().saturating_sub(grant.created_at) / 1000;
-    GrantFacts { id: grant.id.clone(), scope: reach(grant.scope), age: u32::try_from(age).unwrap_or(u32::MAX) }
+    GrantFacts { id: grant.id.clone(), scope: answer_scope(grant.scope), age: u32::try_from(age).unwrap_or(u32::MAX) }
 }
 
-fn reach(scope: crate::ledger::GrantScope) -> AnswerScope {
+/// Returns the scope of the answer that a grant remembers.
+fn answer_scope(scope: GrantScope) -> AnswerScope {
     match scope {
-        crate::ledger::GrantScope::Arguments => AnswerScope::Arguments,
-        crate::ledger::GrantScope::Session => AnswerScope::Session,
-        crate::ledger::GrantScope::Principal => AnswerScope::Principal,
+        GrantScope::Arguments => AnswerScope::Arguments,
+        GrantScope::Session => AnswerScope::Session,
+        GrantScope::Principal => AnswerScope::Principal,
     }
 }
 
@@ -317,6 +317,6 @@ fn narrow(offer: &mut Offer, wanted: &Offer) {
 /// Tells an agent that listens to progress what its call is waiting for.
 async fn announce(call: &Call, pending: &OpenQuestion, peer: &Arc<dyn AgentPeer>) {
     let Some(token) = call.params.progress_token() else { return };
-    let message = format!("waiting for a person: portcullis approvals approve {}", pending.id);
+    let message = format!("waiting for a person: portcullis approvals approve {}", pending.id());
     report_progress(&**peer, &token, &message).await;
 }

@@ -51,13 +51,13 @@ impl Budget {
 
     /// Charges the rest of what a call cost: the bytes of its answer, and its time.
     pub(super) fn spend(&self, bytes: usize, time: Duration) {
-        let mut buckets = self.lock();
+        let mut buckets = self.0.lock();
         buckets.bytes.iter_mut().for_each(|all| all.level -= bytes as f64);
         buckets.time.iter_mut().for_each(|all| all.level -= time.as_secs_f64());
     }
 
     fn look(&self, then: impl FnOnce(&mut Buckets)) -> Result<(), CallRefusal> {
-        let mut buckets = self.lock();
+        let mut buckets = self.0.lock();
         let now = Instant::now();
         let Buckets { calls, bytes, time } = &mut *buckets;
         // A call needs a whole unit; of bytes and time any remainder will do, as the cost is not known yet.
@@ -75,10 +75,6 @@ impl Budget {
                 Err(CallRefusal::denied("budget-spent", text))
             }
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Buckets> {
-        self.0.lock()
     }
 }
 

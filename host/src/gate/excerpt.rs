@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-use memchr::memchr2;
 use serde_json::Value;
+
+use crate::protocol::string_end;
 
 /// Returns at most about `max` characters of a text: its two ends, and how much is missing between them.
 pub(super) fn excerpt(text: &str, max: usize) -> Cow<'_, str> {
@@ -27,7 +28,7 @@ pub(super) fn shorten_strings(json: &str, max: usize) -> (String, bool) {
     while let Some(start) = rest.find('"') {
         let (before, from_quote) = rest.split_at(start);
         short.extend(before.split_ascii_whitespace());
-        let (string, tail) = from_quote.split_at(string_length(from_quote));
+        let (string, tail) = from_quote.split_at(string_end(from_quote));
         // An escape that stands for half of a surrogate pair has no text, and is shown as it is spelled.
         let decoded = serde_json::from_str::<String>(string);
         let text = decoded.as_deref().unwrap_or(string);
@@ -41,20 +42,6 @@ pub(super) fn shorten_strings(json: &str, max: usize) -> (String, bool) {
     }
     short.extend(rest.split_ascii_whitespace());
     (short, is_cut)
-}
-
-/// Returns the length in bytes of the JSON string that a text begins with, with its quotes.
-fn string_length(text: &str) -> usize {
-    let mut at = 1;
-    while let Some(found) = text.as_bytes().get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
-        at += found;
-        if text.as_bytes().get(at) == Some(&b'"') {
-            return at + 1;
-        }
-        // The escaped character is no end, whatever it is. It is ASCII, as the text is JSON.
-        at += 2;
-    }
-    text.len()
 }
 
 #[cfg(test)]

@@ -16,16 +16,16 @@ const MAX_SHOWN_STRING: usize = 200;
 
 /// Returns the parameters of `elicitation/create`: a form with one choice and no default.
 pub(super) fn elicitation(pending: &OpenQuestion) -> serde_json::Value {
-    let summary = pending.summary();
-    let (shown, is_cut) = show(&pending.arguments.text);
+    let summary = &pending.terms.summary;
+    let (shown, is_cut) = show(&pending.terms.arguments.text);
     let notice = if is_cut { " (shortened: `portcullis approvals show` has all of them)" } else { "" };
     // The arguments come last, so that nothing in them can pass for what follows them.
     let message = format!(
         "Portcullis: May {} of source `{}` run? Reasons: {}. Question {}. Arguments{notice}: {shown}",
-        what(&summary),
+        what(summary),
         summary.source,
         excerpt(&summary.reasons.iter().map(|reason| escape_hidden(reason)).collect::<Vec<_>>().join("; "), MAX_SHOWN),
-        pending.id,
+        summary.id,
     );
     let (mut values, mut titles) = (vec!["refuse"], vec!["No"]);
     let scopes = pending.scopes();

@@ -14,17 +14,17 @@ mod waiter_count;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
-use crate::call::{CallId, SessionId};
+use crate::call::SessionId;
 use crate::digest::Digest;
-use crate::ledger::{EventKind, GrantBinding, Ledger};
-use crate::plugin::Offer;
+use crate::ledger::{EventKind, GrantBinding};
 use crate::sealing_key::SealingKey;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 pub(super) use acceptance::{ALWAYS, AcceptableTool};
 pub use answer::{AnswerResult, AnswerRoute, GivenAnswer};
 pub(super) use arguments::QuestionArguments;
@@ -32,7 +32,7 @@ pub use error::InboxError;
 use events::EventSubscribers;
 pub use events::QuestionEvent;
 use question::key;
-pub(super) use question::{HOUR, OpenQuestion, QuestionState, offered};
+pub(super) use question::{HOUR, OpenQuestion, QuestionState, QuestionTerms, offered};
 use waiter_count::WaiterCount;
 
 /// The most questions that may be open at once: more than a person can read. Beyond it calls are denied.
@@ -46,6 +46,9 @@ const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// The most bytes of arguments and reasons of the open questions of one session.
 const MAX_BYTES_PER_SESSION: usize = 16 * 1024 * 1024;
+
+/// The way out where no more questions can be opened.
+const ANSWER_SOME: &str = "answer some first (`portcullis approvals list`)";
 
 /// The longest a question may wait whatever the configuration says (30 days), so that its end can be computed.
 pub(super) const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -152,25 +155,6 @@ pub struct Question {
     pub expires_in: u64,
 }
 
-/// A new question.
-pub(super) struct NewQuestion {
-    /// The question without its arguments.
-    pub(super) summary: Question,
-    pub(super) arguments: QuestionArguments,
-    /// The reasons as the ledger keeps them.
-    pub(super) recorded: Vec<serde_json::Value>,
-    pub(super) binding: GrantBinding,
-    pub(super) offer: Offer,
-    /// The tool, if a person may accept it for good.
-    pub(super) acceptable: Option<AcceptableTool>,
-    pub(super) out_of_band: bool,
-    pub(super) session: SessionId,
-    pub(super) call: CallId,
-    pub(super) expires: Instant,
-    /// The ledger in which the question and its answer are recorded.
-    pub(super) ledger: Ledger,
-}
-
 impl Default for Inbox {
     fn default() -> Self {
         Self {
@@ -237,7 +221,7 @@ impl Inbox {
     ) -> Result<AnswerResult, InboxError> {
         self.expire_overdue();
         let pending = self.find(id)?;
-        if route == AnswerRoute::Agent && pending.out_of_band {
+        if route == AnswerRoute::Agent && pending.terms.out_of_band {
             return Err(InboxError::OutOfBand);
         }
         let (coverage, approve) = (pending.coverage(answer, route)?, answer.approve);
@@ -264,8 +248,8 @@ impl Inbox {
         // Counted as a waiter, so that the answer is used by this call and not kept for another.
         let _waiting = WaiterCount::new(&pending.waiting);
         let answer = GivenAnswer { approve, scope: scope.map(str::to_owned), until: None };
-        match self.take(&pending.id, &answer, ELICITATION, AnswerRoute::Agent).await {
-            Ok(_) | Err(InboxError::Unknown(_)) => Ok(pending.wait(pending.expires).await),
+        match self.take(pending.id(), &answer, ELICITATION, AnswerRoute::Agent).await {
+            Ok(_) | Err(InboxError::Unknown(_)) => Ok(pending.wait(pending.expires()).await),
             Err(error) => Err(error),
         }
     }
@@ -278,7 +262,7 @@ impl Inbox {
         binding: GrantBinding,
         bytes: usize,
         waits: bool,
-        draft: impl FnOnce(GrantBinding) -> NewQuestion,
+        draft: impl FnOnce(GrantBinding) -> (QuestionTerms, Vec<serde_json::Value>),
     ) -> Result<(Arc<OpenQuestion>, Option<WaiterCount>), InboxError> {
         self.expire_overdue();
         let key = key(&binding);
@@ -287,33 +271,33 @@ impl Inbox {
             identical(open, key).map(|pending| (Arc::clone(pending), wait_for(pending)))
         };
         {
-            let open = self.lock();
+            let open = self.open.lock();
             if let Some(joined) = joined(&open) {
                 return Ok(joined);
             }
             check_room(&open, &binding.session, bytes)?;
         }
         // Not under the lock, as arguments may be large. Another question may be opened meanwhile.
-        let mut drafted = draft(binding);
-        let reasons = std::mem::take(&mut drafted.recorded);
-        let pending = Arc::new(OpenQuestion::new(drafted, key, bytes));
+        let (terms, reasons) = draft(binding);
+        let (state, passes) = (watch::Sender::new(QuestionState::Open), AtomicUsize::new(0));
+        let pending = Arc::new(OpenQuestion { terms, key, bytes, state, waiting: Arc::default(), passes });
         let waiting = {
-            let mut open = self.lock();
+            let mut open = self.open.lock();
             if let Some(joined) = joined(&open) {
                 return Ok(joined);
             }
-            check_room(&open, &pending.session, bytes)?;
+            check_room(&open, pending.session(), bytes)?;
             let waiting = wait_for(&pending);
-            open.insert(pending.id.clone(), pending.clone());
+            open.insert(pending.id().to_owned(), pending.clone());
             waiting
         };
-        let Question { method, tool, source, .. } = &pending.summary;
-        let body = json!({ "ask": pending.id, "method": method, "tool": tool, "source": source, "reasons": reasons });
+        let Question { method, tool, source, .. } = &pending.terms.summary;
+        let body = json!({ "ask": pending.id(), "method": method, "tool": tool, "source": source, "reasons": reasons });
         // Runs in a task of its own: a question that can be seen is recorded and announced, and expires, even if the call
         // that opened it is given up.
         let (open, events, opened) = (Arc::clone(&self.open), self.events.clone(), Arc::clone(&pending));
         let recorded = tokio::spawn(async move {
-            if let Err(error) = opened.ledger.append(opened.event(EventKind::CallAsked, body)).await {
+            if let Err(error) = opened.terms.ledger.append(opened.event(EventKind::CallAsked, body)).await {
                 withdraw(&opened, &open);
                 return Err(error.into());
             }
@@ -328,7 +312,7 @@ impl Inbox {
     /// Returns the open question of this id, if it is about a call with this binding.
     pub(super) fn about(&self, id: &str, binding: &GrantBinding) -> Option<Arc<OpenQuestion>> {
         self.expire_overdue();
-        self.lock().get(id).filter(|pending| pending.key == key(binding)).cloned()
+        self.open.lock().get(id).filter(|pending| pending.key == key(binding)).cloned()
     }
 
     /// Denies a question that has expired.
@@ -339,20 +323,16 @@ impl Inbox {
     /// Denies all questions that have expired but whose own task has not noticed it yet.
     fn expire_overdue(&self) {
         let now = Instant::now();
-        let over: Vec<_> = self.lock().values().filter(|pending| pending.expires <= now).cloned().collect();
+        let over: Vec<_> = self.open.lock().values().filter(|pending| pending.expires() <= now).cloned().collect();
         over.iter().for_each(|pending| self.expire(pending));
     }
 
     pub(super) fn find(&self, id: &str) -> Result<Arc<OpenQuestion>, InboxError> {
-        let open = self.lock();
+        let open = self.open.lock();
         let mut found =
-            open.values().filter(|pending| !id.is_empty() && pending.id.starts_with(&id.to_ascii_uppercase()));
+            open.values().filter(|pending| !id.is_empty() && pending.id().starts_with(&id.to_ascii_uppercase()));
         let first = found.next().ok_or_else(|| InboxError::Unknown(id.to_owned()))?;
         if found.next().is_some() { Err(InboxError::Ambiguous(id.to_owned())) } else { Ok(first.clone()) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<OpenQuestion>>> {
-        lock(&self.open)
     }
 }
 
@@ -366,24 +346,32 @@ fn check_room(open: &HashMap<String, Arc<OpenQuestion>>, session: &SessionId, by
     let (mut of_session, mut bytes_of_session, mut all_bytes) = (0, bytes, bytes);
     for pending in open.values() {
         all_bytes += pending.bytes;
-        if pending.session == *session {
+        if pending.session() == session {
             of_session += 1;
             bytes_of_session += pending.bytes;
         }
     }
-    let is_full = open.len() >= MAX_OPEN || of_session >= MAX_OPEN_PER_SESSION;
-    if is_full || all_bytes > MAX_BYTES || bytes_of_session > MAX_BYTES_PER_SESSION {
-        return Err(InboxError::Full);
-    }
-    Ok(())
+    let (all_mib, session_mib) = (MAX_BYTES >> 20, MAX_BYTES_PER_SESSION >> 20);
+    let why = if bytes > MAX_BYTES_PER_SESSION {
+        format!("the arguments and reasons of a question may have {session_mib} MiB at most: send smaller arguments")
+    } else if of_session >= MAX_OPEN_PER_SESSION {
+        format!(
+            "this session has {MAX_OPEN_PER_SESSION} questions open already, the most that one may have: {ANSWER_SOME}"
+        )
+    } else if open.len() >= MAX_OPEN {
+        format!("{MAX_OPEN} questions are open already, the most that there may be: {ANSWER_SOME}")
+    } else if bytes_of_session > MAX_BYTES_PER_SESSION {
+        format!("the arguments of this session's open questions would have more than {session_mib} MiB: {ANSWER_SOME}")
+    } else if all_bytes > MAX_BYTES {
+        format!("the arguments of all open questions would have more than {all_mib} MiB: {ANSWER_SOME}")
+    } else {
+        return Ok(());
+    };
+    Err(InboxError::Full(why))
 }
 
 /// Withdraws a question that could not be recorded, and denies the calls that joined it meanwhile.
 pub(super) fn withdraw(pending: &OpenQuestion, open: &QuestionMap) {
-    lock(open).remove(&pending.id);
+    open.lock().remove(pending.id());
     pending.state.send_replace(QuestionState::Refused);
-}
-
-fn lock(open: &QuestionMap) -> MutexGuard<'_, HashMap<String, Arc<OpenQuestion>>> {
-    open.lock()
 }

@@ -15,9 +15,10 @@ use crate::protocol::Json;
 /// recorded: as a tree a body takes many times its size, and a record has its own limit.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
 
-/// The largest number of dropped members of `params` that a record names, and of characters of each name: an agent
-/// chooses them.
+/// The largest number of dropped members of `params` that a record names: an agent chooses them.
 const MAX_DROPPED_SHOWN: usize = 16;
+
+/// The most characters of the name of a dropped member that a record has.
 const MAX_DROPPED_CHARS: usize = 64;
 
 impl Gate {

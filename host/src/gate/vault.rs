@@ -9,7 +9,7 @@ use self::glob_lists::GlobLists;
 use crate::call::Call;
 use crate::name::SourceName;
 use crate::plugin::Vault;
-use crate::protocol::{Json, MAX_MESSAGE_BYTES};
+use crate::protocol::{Json, MAX_MESSAGE_BYTES, string_end};
 use crate::sync::Mutex;
 
 /// The most values that one vault keeps. Beyond it a value is still replaced, by a placeholder that is never restored:
@@ -169,20 +169,6 @@ impl Kept {
             Some(list) => self.glob_lists.fits(list, &call.item.exposed),
         }
     }
-}
-
-/// Returns the end of the JSON string that a text begins with: the position after the closing quote.
-fn string_end(text: &str) -> usize {
-    let bytes = text.as_bytes();
-    let mut at = 1;
-    while let Some(step) = bytes.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
-        at += step + 1;
-        if bytes.get(at - 1) == Some(&b'"') {
-            return at;
-        }
-        at += 1;
-    }
-    text.len()
 }
 
 struct Keeper {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::protocol::Json;
+use crate::protocol::{Json, string_end};
 
 /// How deep strings of JSON are opened that hold strings of JSON.
 const MAX_DEPTH: usize = 3;
@@ -28,17 +28,18 @@ fn each_to(json: &str, depth: usize, visit: &mut dyn FnMut(&str)) {
     while let Some(byte) = bytes.get(at) {
         match byte {
             b'"' => {
-                let (length, escaped) = string_length(bytes.get(at + 1..).unwrap_or_default());
-                let inner = json.get(at + 1..at + 1 + length).unwrap_or_default();
-                if escaped {
-                    let quoted = json.get(at..at + length + 2).unwrap_or_default();
+                let rest = json.get(at..).unwrap_or_default();
+                let length = string_end(rest);
+                let quoted = rest.get(..length).unwrap_or_default();
+                let inner = quoted.get(1..length - 1).unwrap_or_default();
+                if memchr::memchr(b'\\', inner.as_bytes()).is_some() {
                     // Half of a surrogate pair is no text; what surrounds it is read as it stands.
                     let text = serde_json::from_str::<String>(quoted).unwrap_or_else(|_| inner.to_owned());
                     text_to(&text, depth, visit);
                 } else {
                     text_to(inner, depth, visit);
                 }
-                at += length + 2;
+                at += length;
             }
             b'0'..=b'9' => {
                 let rest = bytes.get(at..).unwrap_or_default();
@@ -62,20 +63,6 @@ fn text_to(text: &str, depth: usize, visit: &mut dyn FnMut(&str)) {
 fn opened(text: &str) -> Option<Json> {
     let begins = text.trim_ascii_start().as_bytes().first().is_some_and(|byte| matches!(byte, b'{' | b'['));
     begins.then(|| Json::parse(text.to_owned()).ok()).flatten()
-}
-
-/// Returns the length of a string up to its closing quote, and whether it has escapes.
-fn string_length(rest: &[u8]) -> (usize, bool) {
-    let (mut at, mut escaped) = (0, false);
-    while let Some(found) = memchr::memchr2(b'"', b'\\', rest.get(at..).unwrap_or_default()) {
-        at += found;
-        if rest.get(at) == Some(&b'"') {
-            return (at, escaped);
-        }
-        escaped = true;
-        at += 2;
-    }
-    (rest.len(), escaped)
 }
 
 /// What a text is in arguments.

@@ -140,8 +140,7 @@ pub struct Offer {
 }
 
 /// The scope of an answer: the calls that it counts for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AnswerScope {
     /// This call only.
     Once,
@@ -151,6 +150,19 @@ pub enum AnswerScope {
     Session,
     /// Calls of the tool by this principal.
     Principal,
+}
+
+impl AnswerScope {
+    /// Returns the word that messages, answers and the ledger use.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Once => "once",
+            Self::Arguments => "arguments",
+            Self::Session => "session",
+            Self::Principal => "principal",
+        }
+    }
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use serde_json::value::RawValue;
 
 use self::inspect::{LONG_BYTES, TextFacts};
 use self::members::MemberTable;
+pub use self::scan::string_end;
 use self::scan::{ValuePlace, range_of};
 use super::canonical::canonical;
 use super::message::{MAX_NESTING, MessageError};

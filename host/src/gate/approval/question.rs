@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::Question;
-use super::super::inbox::{ALWAYS, AcceptableTool, NewQuestion, QuestionArguments, offered};
+use super::super::inbox::{ALWAYS, AcceptableTool, QuestionArguments, QuestionTerms, offered};
 use super::super::judge::AskReason;
 use crate::call::Call;
 use crate::config::Detail;
@@ -46,8 +46,8 @@ impl ApprovalQuestion<'_> {
         self.reasons.iter().map(|reason| reason.concern.clone()).collect()
     }
 
-    /// Returns the question that is put to a person. Its arguments are copied, so that it keeps nothing else of the
-    /// agent's message.
+    /// Returns the question that is put to a person, and its reasons as the ledger keeps them. Its arguments are
+    /// copied, so that it keeps nothing else of the agent's message.
     pub(super) fn draft(
         &self,
         ledger: &Ledger,
@@ -55,7 +55,7 @@ impl ApprovalQuestion<'_> {
         binding: GrantBinding,
         offer: Offer,
         acceptable: Option<AcceptableTool>,
-    ) -> NewQuestion {
+    ) -> (QuestionTerms, Vec<serde_json::Value>) {
         let call = self.call;
         let scopes = offered(&offer).into_iter().chain(acceptable.is_some().then_some(ALWAYS));
         let summary = Question {
@@ -80,22 +80,18 @@ impl ApprovalQuestion<'_> {
             waiting: 0,
             expires_in: 0,
         };
-        let arguments = QuestionArguments::of(&call.arguments);
-        let (session, call) = (call.caller.session.clone(), call.id.clone());
         let recorded = self.reasons.iter().map(|reason| reason.recorded(ledger, self.record)).collect();
-        let (ledger, expires, out_of_band) = (ledger.clone(), Instant::now() + timeout, self.out_of_band);
-        NewQuestion {
+        let terms = QuestionTerms {
             summary,
-            arguments,
-            recorded,
+            arguments: QuestionArguments::of(&call.arguments),
             binding,
             offer,
             acceptable,
-            out_of_band,
-            session,
-            call,
-            expires,
-            ledger,
-        }
+            out_of_band: self.out_of_band,
+            call: call.id.clone(),
+            expires: Instant::now() + timeout,
+            ledger: ledger.clone(),
+        };
+        (terms, recorded)
     }
 }

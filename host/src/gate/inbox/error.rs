@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{MAX_BYTES, MAX_BYTES_PER_SESSION, MAX_OPEN, MAX_OPEN_PER_SESSION};
 use crate::ledger::LedgerError;
 use crate::lockfile::LockError;
 
-/// An error that says why an answer was not taken.
+/// An error that says why an answer was not taken, or a question not opened.
 ///
 /// # Example
 /// ```
@@ -51,14 +50,10 @@ pub enum InboxError {
     /// The name of the person is a word by which the broker names itself in the ledger.
     #[error("an answer cannot be given by {0:?}, which stands for the broker itself in the ledger: give another name")]
     Reserved(String),
-    /// Too many questions are open, or their arguments are too large.
-    #[error(
-        "{MAX_OPEN} questions are open already, or {MAX_OPEN_PER_SESSION} of this session, or the arguments of all would have \
-         more than {} MiB, or those of this session more than {} MiB",
-        MAX_BYTES >> 20,
-        MAX_BYTES_PER_SESSION >> 20
-    )]
-    Full,
+    /// A question was not opened, because too many are open or their arguments are too large. The text says which limit
+    /// is reached, and what to do.
+    #[error("{0}")]
+    Full(String),
     /// The answer could not be recorded.
     #[error("the answer could not be recorded: {0}")]
     Ledger(String),

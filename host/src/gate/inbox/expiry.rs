@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use tokio::time::timeout_at;
 
-use super::{EXPIRY, EventSubscribers, OpenQuestion, QuestionEvent, QuestionMap, QuestionState, lock};
+use super::{EXPIRY, EventSubscribers, OpenQuestion, QuestionEvent, QuestionMap, QuestionState};
 use crate::ledger::EventKind;
 
 /// Waits for the answer to a question, and denies the question if there is none when its time is over. Holds neither the
@@ -15,7 +15,7 @@ pub(super) fn expire_in_time(
     open: &Arc<QuestionMap>,
     events: &EventSubscribers,
 ) -> impl Future<Output = ()> + use<> {
-    let (expires, mut state) = (pending.expires.into(), pending.state.subscribe());
+    let (expires, mut state) = (pending.expires().into(), pending.state.subscribe());
     let (pending, open, events) = (Arc::downgrade(pending), Arc::downgrade(open), events.downgrade());
     async move {
         // What comes before the end of the time is an answer, or the end of the question.
@@ -29,9 +29,9 @@ pub(super) fn expire_in_time(
 
 /// Denies a question that has expired, unless it was answered meanwhile.
 pub(super) fn expire(pending: &OpenQuestion, open: &QuestionMap, events: &EventSubscribers) {
-    if lock(open).remove(&pending.id).is_some() {
-        let body = json!({ "ask": pending.id, "approved": false, "by": EXPIRY });
-        pending.ledger.record(pending.event(EventKind::CallAnswered, body));
+    if open.lock().remove(pending.id()).is_some() {
+        let body = json!({ "ask": pending.id(), "approved": false, "by": EXPIRY });
+        pending.terms.ledger.record(pending.event(EventKind::CallAnswered, body));
         pending.state.send_replace(QuestionState::Expired);
         let question = Arc::new(pending.summary());
         events.announce(QuestionEvent::Answered { question, approved: false, by: EXPIRY.into() });

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::acceptance::{ALWAYS, AcceptableTool};
 use super::arguments::QuestionArguments;
-use super::{AnswerRoute, GivenAnswer, InboxError, NewQuestion, Question};
+use super::{AnswerRoute, GivenAnswer, InboxError, Question};
 use crate::call::{CallId, SessionId, now_millis};
 use crate::digest::Digest;
 use crate::ledger::{Event, EventKind, GrantBinding, Ledger};
@@ -44,9 +44,9 @@ pub(super) enum ChosenScope {
 }
 
 impl ChosenScope {
-    pub(super) fn word(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
-            Self::Offered(scope) => word(scope),
+            Self::Offered(scope) => scope.as_str(),
             Self::Always => ALWAYS,
         }
     }
@@ -60,27 +60,32 @@ pub(super) struct AnswerCoverage {
     pub(super) until: Option<u64>,
 }
 
+/// The part of a question that does not change while it is open.
+#[derive(Debug)]
+pub(in crate::gate) struct QuestionTerms {
+    /// The question without its arguments, which are kept as text, and its `waiting` and `expires_in`, which change.
+    /// [`OpenQuestion::summary`] has them.
+    pub(in crate::gate) summary: Question,
+    pub(in crate::gate) arguments: QuestionArguments,
+    pub(in crate::gate) binding: GrantBinding,
+    pub(in crate::gate) offer: Offer,
+    /// The tool, if a person may accept it for good.
+    pub(in crate::gate) acceptable: Option<AcceptableTool>,
+    /// True if only a person outside the agent's channel may answer.
+    pub(in crate::gate) out_of_band: bool,
+    pub(in crate::gate) call: CallId,
+    pub(in crate::gate) expires: Instant,
+    /// The ledger in which the question and its answer are recorded, under the configuration of the call that asked.
+    pub(in crate::gate) ledger: Ledger,
+}
+
 /// One open question.
 #[derive(Debug)]
 pub(in crate::gate) struct OpenQuestion {
-    pub(in crate::gate) id: String,
+    pub(in crate::gate) terms: QuestionTerms,
     pub(super) key: Digest,
-    /// The question without its arguments, which are kept as text, and its `waiting` and `expires_in`, which change.
-    /// [`OpenQuestion::summary`] has them.
-    pub(super) summary: Question,
-    pub(in crate::gate) arguments: QuestionArguments,
     /// The bytes that count against what the inbox keeps.
     pub(super) bytes: usize,
-    pub(super) binding: GrantBinding,
-    pub(super) offer: Offer,
-    pub(super) acceptable: Option<AcceptableTool>,
-    /// True if only a person outside the agent's channel may answer.
-    pub(in crate::gate) out_of_band: bool,
-    pub(super) session: SessionId,
-    pub(super) call: CallId,
-    pub(super) expires: Instant,
-    /// The ledger, under the configuration of the call that asked.
-    pub(super) ledger: Ledger,
     pub(super) state: watch::Sender<QuestionState>,
     pub(super) waiting: Arc<AtomicUsize>,
     /// The number of calls that the answer still lets through.
@@ -88,38 +93,14 @@ pub(in crate::gate) struct OpenQuestion {
 }
 
 impl OpenQuestion {
-    pub(super) fn new(draft: NewQuestion, key: Digest, bytes: usize) -> Self {
-        let NewQuestion {
-            summary,
-            arguments,
-            binding,
-            offer,
-            acceptable,
-            out_of_band,
-            session,
-            call,
-            expires,
-            ledger,
-            ..
-        } = draft;
-        Self {
-            id: summary.id.clone(),
-            key,
-            summary,
-            arguments,
-            bytes,
-            binding,
-            offer,
-            acceptable,
-            out_of_band,
-            session,
-            call,
-            expires,
-            ledger,
-            state: watch::Sender::new(QuestionState::Open),
-            waiting: Arc::default(),
-            passes: AtomicUsize::new(0),
-        }
+    /// Returns the question's id.
+    pub(in crate::gate) fn id(&self) -> &str {
+        &self.terms.summary.id
+    }
+
+    /// Returns the session of the call that asked.
+    pub(super) fn session(&self) -> &SessionId {
+        &self.terms.binding.session
     }
 
     /// Waits for the answer until `deadline`. Returns `None` if there is none by then. The caller must be counted
@@ -133,12 +114,12 @@ impl OpenQuestion {
 
     /// Returns when the question expires.
     pub(in crate::gate) fn expires(&self) -> Instant {
-        self.expires
+        self.terms.expires
     }
 
     /// Returns the seconds until the question expires.
     pub(in crate::gate) fn expires_in(&self) -> u64 {
-        self.expires.saturating_duration_since(Instant::now()).as_secs()
+        self.terms.expires.saturating_duration_since(Instant::now()).as_secs()
     }
 
     /// Takes one of the passes that the answer gives. Returns false if none is left: `once` is one call, however many
@@ -149,35 +130,41 @@ impl OpenQuestion {
 
     /// Returns the scopes that a person at the agent's side may choose from.
     pub(in crate::gate) fn scopes(&self) -> Vec<&'static str> {
-        offered(&self.offer)
+        offered(&self.terms.offer)
     }
 
     /// Returns the question as it is now: how long it stays open, and how many calls wait for its answer. Large arguments
     /// are cut.
-    pub(in crate::gate) fn summary(&self) -> Question {
+    pub(super) fn summary(&self) -> Question {
+        let (arguments, cut) = self.terms.arguments.listed();
+        self.shown(arguments, cut)
+    }
+
+    /// Returns the question as it is now, with what is shown of its arguments.
+    pub(super) fn shown(&self, arguments: Value, cut: bool) -> Question {
         let waiting = self.waiting.load(Ordering::SeqCst);
-        let (arguments, cut) = self.arguments.listed();
-        Question { arguments, cut, waiting, expires_in: self.expires_in(), ..self.summary.clone() }
+        Question { arguments, cut, waiting, expires_in: self.expires_in(), ..self.terms.summary.clone() }
     }
 
     /// Returns what an answer covers that arrives by this route.
     pub(super) fn coverage(&self, answer: &GivenAnswer, route: AnswerRoute) -> Result<AnswerCoverage, InboxError> {
+        let offer = &self.terms.offer;
         let plain = |scope| Ok(AnswerCoverage { scope, until: None });
-        let found = |wanted: &str| self.offer.scopes.iter().copied().find(|scope| word(*scope) == wanted);
+        let found = |wanted: &str| offer.scopes.iter().copied().find(|scope| scope.as_str() == wanted);
         match (answer.scope.as_deref(), answer.until) {
             (None, None) => plain(ChosenScope::Offered(AnswerScope::Once)),
-            (Some(ALWAYS), None) if self.acceptable.is_some() && route == AnswerRoute::Person => {
+            (Some(ALWAYS), None) if self.terms.acceptable.is_some() && route == AnswerRoute::Person => {
                 plain(ChosenScope::Always)
             }
-            (Some(HOUR), None) if offers_an_hour(&self.offer) => {
+            (Some(HOUR), None) if offers_an_hour(offer) => {
                 let until = now_millis().saturating_add(u64::from(HOUR_SECONDS) * 1000);
-                self.ending(lasting(&self.offer), until, route)
+                self.ending(lasting(offer), until, route)
             }
             (Some(wanted), None) => match found(wanted) {
                 Some(scope) => plain(ChosenScope::Offered(scope)),
                 None => Err(self.not_offered(wanted, route)),
             },
-            (None, Some(until)) => self.ending(lasting(&self.offer), until, route),
+            (None, Some(until)) => self.ending(lasting(offer), until, route),
             (Some(wanted), Some(until)) => {
                 let scope = found(wanted).ok_or_else(|| self.not_offered(wanted, route))?;
                 self.ending(Some(scope).filter(|scope| can_end(*scope)), until, route)
@@ -192,8 +179,8 @@ impl OpenQuestion {
         if left == 0 {
             return Err(InboxError::End("that time has passed: give a later one".to_owned()));
         }
-        if left > u64::from(self.offer.valid_for) * 1000 {
-            let longest = self.offer.valid_for;
+        let longest = self.terms.offer.valid_for;
+        if left > u64::from(longest) * 1000 {
             let why = format!(
                 "an answer holds for {longest} s at most: give an earlier time, or raise `valid-for` in the settings of the approval \
                  plugin"
@@ -204,19 +191,19 @@ impl OpenQuestion {
     }
 
     fn not_offered(&self, wanted: &str, route: AnswerRoute) -> InboxError {
-        let offered = if route == AnswerRoute::Agent { self.scopes() } else { self.summary.scopes.clone() };
+        let offered = if route == AnswerRoute::Agent { self.scopes() } else { self.terms.summary.scopes.clone() };
         InboxError::Scope { scope: wanted.to_owned(), offered: offered.join(", ") }
     }
 
-    pub(super) fn event(&self, kind: EventKind, body: serde_json::Value) -> Event {
-        Event { kind, run: Some(self.session.clone()), call: Some(self.call.clone()), body: body.into() }
+    pub(super) fn event(&self, kind: EventKind, body: Value) -> Event {
+        Event { kind, run: Some(self.session().clone()), call: Some(self.terms.call.clone()), body: body.into() }
     }
 }
 
 /// Returns the words for the scopes that approval plugins offer.
 pub(in crate::gate) fn offered(offer: &Offer) -> Vec<&'static str> {
     let hour = offers_an_hour(offer).then_some(HOUR);
-    offer.scopes.iter().copied().map(word).chain(hour).collect()
+    offer.scopes.iter().map(|scope| scope.as_str()).chain(hour).collect()
 }
 
 /// Reports whether an answer can end after an hour. One that ends sooner anyway needs no end of its own.
@@ -233,16 +220,6 @@ fn lasting(offer: &Offer) -> Option<AnswerScope> {
 /// Reports whether an answer of this scope counts for more than one call, so that a time at which it ends means something.
 fn can_end(scope: AnswerScope) -> bool {
     matches!(scope, AnswerScope::Session | AnswerScope::Principal)
-}
-
-/// Returns the word for a scope in messages, answers and the ledger.
-pub(in crate::gate) fn word(scope: AnswerScope) -> &'static str {
-    match scope {
-        AnswerScope::Once => "once",
-        AnswerScope::Arguments => "arguments",
-        AnswerScope::Session => "session",
-        AnswerScope::Principal => "principal",
-    }
 }
 
 /// Returns the digest of what a call binds, by which identical questions are known.

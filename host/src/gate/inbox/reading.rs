@@ -9,8 +9,10 @@ use crate::digest::Digest;
 /// The most reasons of a question that are listed when its texts have to be shortened.
 const MAX_SHORT_REASONS: usize = 4;
 
-/// The characters of each text with which shortening a question begins, and those with which it ends.
+/// The most characters that each text of a shortened question has.
 const LONGEST_TEXT: usize = 2048;
+
+/// The characters of each text below which a question is not shortened any further.
 const SHORTEST_TEXT: usize = 8;
 
 /// A part of an open question, for whoever can take only so much at a time.
@@ -31,8 +33,8 @@ impl Inbox {
     #[must_use]
     pub fn list(&self) -> Vec<Question> {
         self.expire_overdue();
-        let mut asks: Vec<_> = self.lock().values().cloned().collect();
-        asks.sort_by(|a, b| a.id.cmp(&b.id));
+        let mut asks: Vec<_> = self.open.lock().values().cloned().collect();
+        asks.sort_by(|a, b| a.id().cmp(b.id()));
         asks.iter().map(|pending| pending.summary()).collect()
     }
 
@@ -44,7 +46,7 @@ impl Inbox {
     pub fn question(&self, id: &str) -> Result<Question, InboxError> {
         self.expire_overdue();
         let pending = self.find(id)?;
-        Ok(Question { arguments: pending.arguments.whole(), cut: false, ..pending.summary() })
+        Ok(pending.shown(pending.terms.arguments.whole(), false))
     }
 
     /// Returns the open questions as JSON that has at most this many bytes together. Each question has an equal share, and
@@ -64,16 +66,15 @@ impl Inbox {
     pub(crate) fn part(&self, id: &str, from: usize, max: usize) -> Result<QuestionPart, InboxError> {
         self.expire_overdue();
         let pending = self.find(id)?;
-        let summary = || Question { arguments: Value::Null, cut: false, ..pending.summary() };
-        let question = (from == 0).then(|| shortened(&summary(), max));
-        let (text, next) = pending.arguments.part(from, max);
+        let question = (from == 0).then(|| shortened(&pending.shown(Value::Null, false), max));
+        let (text, next) = pending.terms.arguments.part(from, max);
         Ok(QuestionPart { question, text: text.to_owned(), next })
     }
 
     /// Returns how many questions are open.
     pub(crate) fn len(&self) -> usize {
         self.expire_overdue();
-        self.lock().len()
+        self.open.lock().len()
     }
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::question::{AnswerCoverage, ChosenScope};
-use super::{AnswerResult, InboxError, LATE_VALIDITY, OpenQuestion, QuestionMap, QuestionState, lock};
-use crate::ledger::{self, ApprovalGrant, EventKind, LedgerError};
+use super::{AnswerResult, InboxError, LATE_VALIDITY, OpenQuestion, QuestionMap, QuestionState};
+use crate::ledger::{ApprovalGrant, EventKind, GrantScope, LedgerError};
 use crate::plugin::AnswerScope;
 
 /// Removes a question from the inbox, records the answer, and wakes the calls that wait for it.
@@ -22,12 +22,12 @@ pub(super) async fn settle(
     by: String,
 ) -> Result<AnswerResult, InboxError> {
     // Only the task that removes the question from the map answers it.
-    if lock(&open).remove(&pending.id).is_none() {
-        return Err(InboxError::Unknown(pending.id.clone()));
+    if open.lock().remove(pending.id()).is_none() {
+        return Err(InboxError::Unknown(pending.id().to_owned()));
     }
     let waited = pending.waiting.load(Ordering::SeqCst) > 0;
     if let Err(error) = record(&pending, approve, coverage, &by, waited).await {
-        lock(&open).insert(pending.id.clone(), pending);
+        open.lock().insert(pending.id().to_owned(), pending);
         return Err(error);
     }
     let AnswerCoverage { scope, until } = coverage;
@@ -37,12 +37,12 @@ pub(super) async fn settle(
     };
     pending.passes.store(passes, Ordering::SeqCst);
     pending.state.send_replace(if approve {
-        QuestionState::Approved { scope: scope.word(), by }
+        QuestionState::Approved { scope: scope.as_str(), by }
     } else {
         QuestionState::Refused
     });
-    let (ask, tool) = (pending.id.clone(), pending.summary.tool.clone());
-    Ok(AnswerResult { ask, tool, approved: approve, scope: scope.word(), until, waited })
+    let (ask, tool) = (pending.id().to_owned(), pending.terms.summary.tool.clone());
+    Ok(AnswerResult { ask, tool, approved: approve, scope: scope.as_str(), until, waited })
 }
 
 async fn record(
@@ -52,21 +52,21 @@ async fn record(
     by: &str,
     waited: bool,
 ) -> Result<(), InboxError> {
-    let mut body = json!({ "ask": pending.id, "approved": approve, "scope": scope.word(), "by": by });
+    let mut body = json!({ "ask": pending.id(), "approved": approve, "scope": scope.as_str(), "by": by });
     if let (Some(until), Some(body)) = (until, body.as_object_mut()) {
         body.insert("until".to_owned(), json!(until));
     }
     let event = pending.event(EventKind::CallAnswered, body);
-    let ledger = &pending.ledger;
+    let ledger = &pending.terms.ledger;
     // An answer that no call waits for is kept for the one call that comes back for it.
     let remembered = match scope {
         _ if !approve => None,
         ChosenScope::Offered(AnswerScope::Once) if waited => None,
-        ChosenScope::Offered(AnswerScope::Once | AnswerScope::Arguments) => Some(ledger::GrantScope::Arguments),
-        ChosenScope::Offered(AnswerScope::Session) => Some(ledger::GrantScope::Session),
-        ChosenScope::Offered(AnswerScope::Principal) => Some(ledger::GrantScope::Principal),
+        ChosenScope::Offered(AnswerScope::Once | AnswerScope::Arguments) => Some(GrantScope::Arguments),
+        ChosenScope::Offered(AnswerScope::Session) => Some(GrantScope::Session),
+        ChosenScope::Offered(AnswerScope::Principal) => Some(GrantScope::Principal),
         ChosenScope::Always => {
-            if let Some(tool) = pending.acceptable.clone() {
+            if let Some(tool) = pending.terms.acceptable.clone() {
                 ledger.append(pending.event(EventKind::LockAccepted, tool.record(by))).await?;
                 tool.accept().await.map_err(Arc::new)?;
             }
@@ -78,14 +78,14 @@ async fn record(
     };
     let valid_for = match scope {
         ChosenScope::Offered(AnswerScope::Once) => LATE_VALIDITY,
-        _ => Duration::from_secs(pending.offer.valid_for.into()),
+        _ => Duration::from_secs(pending.terms.offer.valid_for.into()),
     };
-    let uses = NonZeroU32::new(pending.offer.uses);
-    let mut grant = ApprovalGrant::new(&pending.binding, remembered, valid_for, uses)
+    let uses = NonZeroU32::new(pending.terms.offer.uses);
+    let mut grant = ApprovalGrant::new(&pending.terms.binding, remembered, valid_for, uses)
         .map_err(|error| LedgerError::Body(format!("no randomness for a grant: {error}")))?;
     grant.expires_at = until.map_or(grant.expires_at, |until| until.min(grant.expires_at));
     ledger.append(event).await?;
     let added =
-        json!({ "ask": pending.id, "grant": grant.id, "scope": remembered.as_str(), "expires": grant.expires_at });
+        json!({ "ask": pending.id(), "grant": grant.id, "scope": remembered.as_str(), "expires": grant.expires_at });
     Ok(ledger.add_grant(grant, pending.event(EventKind::GrantAdded, added)).await?)
 }

@@ -110,7 +110,11 @@ async fn a_session_that_runs_away_leaves_room_for_others() {
     for n in 0..32 {
         input_required(&bench, &format!(r#"{{"name":"files__read","arguments":{{"n":{n}}}}}"#)).await;
     }
-    assert_eq!(code(bench.admit(CALL, Approve::Always, Elicitation::InputRequired).await.unwrap()), "approvals-full");
+    let refused = bench.admit(CALL, Approve::Always, Elicitation::InputRequired).await.unwrap();
+    let Err(CallRefusal::Denied { code, message, .. }) = refused else { panic!("{refused:?}") };
+    let limit = "this session has 32 questions open already, the most that one may have";
+    let expected = format!("{limit}: answer some first (`portcullis approvals list`)");
+    assert_eq!((code, message), ("approvals-full".to_owned(), expected));
     bench.session = SessionId::new();
     input_required(&bench, CALL).await;
 }

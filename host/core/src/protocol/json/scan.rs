@@ -112,6 +112,13 @@ pub(super) fn after_string(mut rest: &[u8]) -> &[u8] {
     &[]
 }
 
+/// Returns the position after the closing quote of the JSON string that a text begins with, or the text's length if the
+/// string does not end.
+#[must_use]
+pub fn string_end(text: &str) -> usize {
+    text.len() - after_string(text.as_bytes().get(1..).unwrap_or_default()).len()
+}
+
 /// Returns what a string with its quotes stands for.
 fn decoded(quoted: &str) -> Option<Cow<'_, str>> {
     match memchr::memchr(b'\\', quoted.as_bytes()) {
@@ -326,6 +333,16 @@ mod tests {
                 let found = place.members().map_or(0, |all| all.len()) + place.items().map_or(0, |all| all.len());
                 assert!(found <= end, "{cut}");
             }
+        }
+    }
+
+    #[test]
+    fn a_string_ends_after_its_closing_quote_or_with_the_text() {
+        for (string, rest) in [(r#""""#, "\"x\""), (r#""a""#, ", 1"), (r#""é\\""#, "\\\""), (r#""a\"\u0022b""#, "")] {
+            assert_eq!(string_end(&format!("{string}{rest}")), string.len(), "{string}");
+        }
+        for open in ["", "\"", "\"é", r#""a\"#, r#""a\""#] {
+            assert_eq!(string_end(open), open.len(), "{open}");
         }
     }
 
