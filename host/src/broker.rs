@@ -3,13 +3,13 @@
 //! Building one loads plugins and opens the ledger; it starts no source and binds no address. Sources start with the
 //! first session that may see them.
 
-mod announced;
 mod broker_core;
 mod builder;
 mod cells;
 mod components;
 mod connect;
 mod definitions;
+mod described;
 mod feed;
 mod git_witness;
 mod loading;
@@ -60,12 +60,12 @@ use crate::telemetry::MetricsTask;
 
 pub use crate::context::{BrokerState, BuildError, FlagState, FlaggedDefinition, SourceHealth};
 use crate::context::{Context, Upstream};
-pub use announced::announced_tools;
 use broker_core::{BrokerCore, PreparedConfig};
 pub use builder::BrokerBuilder;
 pub use components::AcceptedComponent;
 pub use connect::ConnectAllError;
 pub use definitions::SourceDefinitions;
+pub use described::described_tools;
 pub use loading::user_plugin_host;
 pub use lock_comparison::{ComparedDefinition, LockComparison, LockState};
 pub use problems::ServingProblem;

@@ -8,6 +8,7 @@ mod repairs;
 mod scan_cache;
 mod state;
 mod stored_description;
+mod stored_json;
 mod stored_scans;
 mod upstream;
 
@@ -32,7 +33,7 @@ pub use flagged::{FlagState, FlaggedDefinition};
 pub(crate) use repairs::RepairedTool;
 pub(crate) use scan_cache::scanner;
 pub use state::{BrokerState, SourceHealth};
-pub(crate) use stored_description::announced_names;
+pub(crate) use stored_description::described_names;
 use upstream::SourceBuilder;
 pub(crate) use upstream::{DiscoveredSource, MAX_REMARKS, OfferedItems, SourceParts, Upstream};
 

@@ -7,9 +7,9 @@
 
 mod encoded;
 mod fingerprint;
+mod fingerprint_index;
 mod lookup;
 mod phrase;
-mod places;
 mod traced_call;
 mod values;
 
@@ -21,7 +21,7 @@ use crate::flow::{PRIVATE, UNTRUSTED};
 use crate::protocol::Json;
 use crate::sync::Mutex;
 use fingerprint::{Fingerprints, FlowKey, Positions};
-use places::{MAX_KINDS, Places};
+use fingerprint_index::{FingerprintIndex, MAX_KINDS};
 pub use traced_call::{SourceFlow, TracedCall};
 
 /// The most results with labels that a session keeps. Their number is kept in 16 bits with each fingerprint.
@@ -110,7 +110,7 @@ impl SessionFlow {
         };
         if let Some(seen) = seen.as_mut().filter(same) {
             for fingerprint in fingerprints.iter() {
-                seen.full |= !seen.places.insert(*fingerprint, index);
+                seen.full |= !seen.fingerprints.insert(*fingerprint, index);
             }
         }
         fingerprints.clear();
@@ -122,6 +122,7 @@ impl SessionFlow {
 }
 
 /// The labels of a session at one moment, whether it is traced, and how much it has seen.
+#[derive(Debug)]
 struct FlowSnapshot {
     labels: Vec<String>,
     traced: bool,
@@ -150,7 +151,7 @@ struct SeenResults {
     labels: Vec<String>,
     /// The sources and labels that results have, each once: the kinds of results.
     kinds: Vec<(Arc<str>, Arc<[String]>)>,
-    places: Places,
+    fingerprints: FingerprintIndex,
     count: u64,
     /// True once something was not kept.
     full: bool,
@@ -177,7 +178,7 @@ impl SeenResults {
         if place == self.kinds.len() {
             self.kinds.push((Arc::clone(&result.source), Arc::clone(&result.labels)));
         }
-        self.places.add_result(kind);
+        self.fingerprints.add_result(kind);
         self.results.push(SeenResult { number: self.count.max(1), index, ..result });
         self.full |= too_large;
         (!too_large).then_some(index)

@@ -44,8 +44,7 @@ const MAX_POINTER: usize = 4096;
 #[derive(Debug)]
 pub struct Repair {
     schema: Option<Json>,
-    steps: Vec<RepairStep>,
-    counts: BTreeMap<RepairKind, usize>,
+    repairs: Repairs,
     plan: RestorePlan,
 }
 
@@ -120,18 +119,17 @@ impl Repair {
         let own = schema.read::<Value>().unwrap_or_default();
         let mut builder = NodeBuilder::new(&own);
         let root = builder.root();
-        let (repaired, plan) = builder.emit(root, "");
-        let Repairs { mut steps, mut counts } = builder.repairs;
+        let (repaired, mut plan) = builder.emit(root, "");
+        let mut repairs = builder.repairs;
         let mut repaired = Json::of(&repaired);
-        let mut plan = plan;
         if repaired.as_bytes().len() > MAX_DEFINITION_BYTES {
             repaired = Json::of(&serde_json::json!({ "type": "object", "properties": {} }));
             plan = RestorePlan::Keep;
+            repairs = Repairs::default();
             let what = format!("the repaired schema would take more than {MAX_DEFINITION_BYTES} bytes");
-            steps = vec![RepairStep { kind: RepairKind::Generic, at: String::new(), what }];
-            counts = BTreeMap::from([(RepairKind::Generic, 1)]);
+            repairs.add(RepairKind::Generic, "", what);
         }
-        Self { schema: (!counts.is_empty()).then_some(repaired), steps, counts, plan }
+        Self { schema: (!repairs.counts.is_empty()).then_some(repaired), repairs, plan }
     }
 
     /// Returns the repaired schema, or `None` if the source's own needs no repair.
@@ -143,13 +141,13 @@ impl Repair {
     /// Returns the first 64 changes, in the order in which they were made.
     #[must_use]
     pub fn steps(&self) -> &[RepairStep] {
-        &self.steps
+        &self.repairs.steps
     }
 
     /// Returns the number of changes of each kind.
     #[must_use]
     pub fn counts(&self) -> &BTreeMap<RepairKind, usize> {
-        &self.counts
+        &self.repairs.counts
     }
 
     /// Returns the arguments of a call in the form that the source asked for, or `None` if they have it already.

@@ -10,7 +10,7 @@ use clap::CommandFactory as _;
 use clap_complete::engine::ValueCompleter as _;
 use clap_complete::env::Shells;
 use clap_complete::{ArgValueCandidates, ArgValueCompleter, CompleteEnv, CompletionCandidate, PathCompleter};
-use portcullis::broker::announced_tools;
+use portcullis::broker::described_tools;
 use portcullis::config::{Config, ConfigCandidate, TrustStatus, named_by_environment};
 use portcullis::plugin::builtin_names;
 
@@ -66,7 +66,7 @@ pub(crate) fn profiles() -> ArgValueCandidates {
 
 /// Completes the name of a tool that a source offered when it last connected.
 pub(crate) fn tools() -> ArgValueCandidates {
-    from_config(|config| announced_tools(config).into_iter().collect())
+    from_config(|config| described_tools(config).into_iter().collect())
 }
 
 /// Completes a plugin: a built-in one, one that the configuration names, or a file.

@@ -1,7 +1,6 @@
 //! Turns the raw tables into a validated configuration, and collects every problem on the way.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,14 +11,11 @@ use portcullis_core::trust::DATA_FOLDER;
 
 use super::cell;
 use super::error::{UnlocatedProblem, suggest};
-use super::raw::{Located, RawConfig, RawMode, RawProfile, RawServe};
+use super::raw::{Located, RawConfig, RawMode, RawProfile};
 use super::{
-    Approve, Config, Destructive, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, callers, group,
-    ledger, plugin, questions, quota, sink, source, telemetry, value,
+    Approve, Config, Destructive, Detail, PluginConfig, ProfileConfig, SourceConfig, group, ledger, plugin, questions,
+    quota, serve, sink, source, telemetry, value,
 };
-
-/// The default address of `portcullis serve`.
-pub(crate) const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8765);
 
 /// The default time to answer a question, enough for a person at the terminal, and the limits of the setting.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5 * 60);
@@ -45,59 +41,59 @@ const MAX_ENTRIES: usize = 256;
 pub(super) struct ProblemCollector(pub Vec<UnlocatedProblem>);
 
 impl ProblemCollector {
-    /// Returns the value, or records the fault.
+    /// Returns the value, or records the problem.
     pub(super) fn keep<T>(&mut self, result: Result<T, UnlocatedProblem>) -> Option<T> {
-        result.map_err(|fault| self.0.push(fault)).ok()
+        result.map_err(|problem| self.0.push(problem)).ok()
     }
 }
 
-/// Records a fault if the value is not `good`, and returns `good`.
+/// Records a problem if the value is not `good`, and returns `good`.
 pub(super) fn within<T: std::fmt::Debug>(
     good: bool,
     at: &Located<T>,
     what: &str,
     help: &str,
-    faults: &mut ProblemCollector,
+    problems: &mut ProblemCollector,
 ) -> bool {
     if !good {
-        faults.0.push(UnlocatedProblem::new(at.span(), format!("{what} {:?} is out of range", **at)).help(help));
+        problems.0.push(UnlocatedProblem::new(at.span(), format!("{what} {:?} is out of range", **at)).help(help));
     }
     good
 }
 
 /// Builds the configuration, with paths relative to `base`, or returns everything that is wrong with it.
 pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Result<Config, Vec<UnlocatedProblem>> {
-    let mut faults = ProblemCollector::default();
-    let data_dir = raw.broker.data_dir.as_ref().and_then(|at| faults.keep(value::path(at, base)));
+    let mut problems = ProblemCollector::default();
+    let data_dir = raw.broker.data_dir.as_ref().and_then(|at| problems.keep(value::path(at, base)));
     let data_dir = data_dir.unwrap_or_else(|| value::normal(&base.join(DATA_FOLDER)));
     let ask_timeout = raw.broker.ask_timeout.as_ref();
     let ask_timeout = ask_timeout
-        .and_then(|at| faults.keep(value::duration_within(at, ASK_TIMEOUT_LEAST, ASK_TIMEOUT_MOST)))
+        .and_then(|at| problems.keep(value::duration_within(at, ASK_TIMEOUT_LEAST, ASK_TIMEOUT_MOST)))
         .unwrap_or(ASK_TIMEOUT);
-    let plugin_keys = raw.broker.plugin_keys.iter().filter_map(|at| faults.keep(value::path(at, base))).collect();
+    let plugin_keys = raw.broker.plugin_keys.iter().filter_map(|at| problems.keep(value::path(at, base))).collect();
     let own = cell::BrokerFiles { file: file.as_deref(), data_dir: &data_dir };
-    let mut sources = sources(raw, base, &own, &mut faults);
-    group::build(raw, &mut sources, &mut faults);
-    let max_message = raw.broker.max_message.as_ref().and_then(|at| max_message(at, &mut faults));
+    let mut sources = sources(raw, base, &own, &mut problems);
+    group::build(raw, &mut sources, &mut problems);
+    let max_message = raw.broker.max_message.as_ref().and_then(|at| max_message(at, &mut problems));
     let max_message = max_message.unwrap_or(MAX_MESSAGE_BYTES);
     sources.values_mut().for_each(|source| source.max_message = max_message);
-    let profiles = profiles(&raw.profiles, &sources, &mut faults);
+    let profiles = profiles(&raw.profiles, &sources, &mut problems);
     let sealed = raw.profiles.values().filter_map(|profile| profile.record.as_ref());
     let sealed = sealed.filter(|record| ***record == Detail::Sealed);
-    let ledger = ledger::ledger(&raw.ledger, base, sealed, &mut faults);
+    let ledger = ledger::ledger(&raw.ledger, base, sealed, &mut problems);
     let (sources, disabled) = sources.into_iter().partition(|(_, source): &(_, SourceConfig)| source.enabled);
-    let (plugin_sinks, remote_sinks) = sink::sinks(&raw.sinks, base, &mut faults);
+    let (plugin_sinks, remote_sinks) = sink::sinks(&raw.sinks, base, &mut problems);
     let config = Config {
-        serve: serve(&raw.serve, &profiles, &mut faults),
-        questions: questions::questions(&raw.questions, &mut faults),
-        telemetry: raw.telemetry.as_ref().and_then(|raw| telemetry::telemetry(raw, &mut faults)),
+        serve: serve::serve(&raw.serve, &profiles, &mut problems),
+        questions: questions::questions(&raw.questions, &mut problems),
+        telemetry: raw.telemetry.as_ref().and_then(|raw| telemetry::telemetry(raw, &mut problems)),
         ask_timeout,
         ledger,
         max_message,
         plugin_keys,
-        policies: policies(raw, base, &mut faults),
-        transforms: transforms(raw, base, &mut faults),
-        approvals: approvals(raw, base, &mut faults),
+        policies: policies(raw, base, &mut problems),
+        transforms: transforms(raw, base, &mut problems),
+        approvals: approvals(raw, base, &mut problems),
         sinks: plugin_sinks,
         remote_sinks,
         profiles,
@@ -117,131 +113,73 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
     ];
     let most = [(raw.sources.len(), MAX_SOURCES)].into_iter().chain(counts.map(|count| (count, MAX_ENTRIES)));
     for (_, most) in most.filter(|(count, most)| count > most).take(1) {
-        faults.0.push(
+        problems.0.push(
             UnlocatedProblem::new(0..0, format!("more than {most} entries of one kind")).help("use several brokers"),
         );
     }
-    if faults.0.is_empty() { Ok(config) } else { Err(faults.0) }
+    if problems.0.is_empty() { Ok(config) } else { Err(problems.0) }
 }
 
-fn max_message(at: &Located<String>, faults: &mut ProblemCollector) -> Option<usize> {
-    let bytes = faults.keep(value::size(at))?;
+fn max_message(at: &Located<String>, problems: &mut ProblemCollector) -> Option<usize> {
+    let bytes = problems.keep(value::size(at))?;
     if !MESSAGE_LIMITS.contains(&bytes) {
-        let fault = UnlocatedProblem::new(at.span(), format!("`max-message` of {:?} is out of range", at.as_str()));
-        faults.0.push(fault.help("from 1MiB to 1GiB are possible; 64MiB is the default"));
+        let problem = UnlocatedProblem::new(at.span(), format!("`max-message` of {:?} is out of range", at.as_str()));
+        problems.0.push(problem.help("from 1MiB to 1GiB are possible; 64MiB is the default"));
     }
     usize::try_from(bytes).ok()
 }
 
-fn max_result(at: &Located<String>, faults: &mut ProblemCollector) -> Option<usize> {
-    let bytes = faults.keep(value::size(at))?;
+fn max_result(at: &Located<String>, problems: &mut ProblemCollector) -> Option<usize> {
+    let bytes = problems.keep(value::size(at))?;
     if !RESULT_LIMITS.contains(&bytes) {
-        let fault = UnlocatedProblem::new(at.span(), format!("`max-result` of {:?} is out of range", at.as_str()));
-        faults
-            .0
-            .push(fault.help("from 8KiB to 16MiB are possible; without it, results have the limit of messages alone"));
-    }
-    usize::try_from(bytes).ok()
-}
-
-fn serve(
-    raw: &RawServe,
-    profiles: &BTreeMap<ProfileName, ProfileConfig>,
-    faults: &mut ProblemCollector,
-) -> ServeConfig {
-    let listen = raw.listen.as_ref().and_then(|at| {
-        faults.keep(at.parse::<SocketAddr>().map_err(|_| {
-            UnlocatedProblem::new(at.span(), format!("{:?} is not an IP address and port", at.as_str()))
-                .help("write numbers, like \"127.0.0.1:8765\" or \"[::1]:8765\"")
-        }))
-    });
-    let token = raw.token.as_ref().and_then(|at| {
-        faults.keep(callers::token(at, "leave `token` out, and the broker makes one in its data folder"))
-    });
-    let dangerous_no_token = raw.dangerous_no_token.as_ref().is_some_and(|at| **at);
-    if let (true, Some(at)) = (dangerous_no_token, &raw.token) {
-        faults.0.push(
-            UnlocatedProblem::new(at.span(), "`token` and `dangerous-no-token` exclude each other")
-                .help("remove one of them"),
+        let problem = UnlocatedProblem::new(at.span(), format!("`max-result` of {:?} is out of range", at.as_str()));
+        problems.0.push(
+            problem.help("from 8KiB to 16MiB are possible; without it, results have the limit of messages alone"),
         );
     }
-    let hosts = raw.hosts.iter().filter_map(|at| {
-        let fault = || {
-            UnlocatedProblem::new(at.span(), format!("{:?} is not a host name", at.as_str()))
-                .help("write the name alone, without scheme, port or wildcard, like \"broker.example.com\"")
-        };
-        faults.keep(if portcullis_net::egress::is_host(at) { Ok(at.to_ascii_lowercase()) } else { Err(fault()) })
-    });
-    let hosts = hosts.collect();
-    let origins = raw.origins.iter().filter_map(|at| faults.keep(origin(at))).collect();
-    let (callers, jwt) = callers::callers(raw, profiles, faults);
-    let people = callers::people(raw, faults);
-    let metrics_token = raw
-        .metrics_token
-        .as_ref()
-        .and_then(|at| faults.keep(callers::token(at, "name a secret: `metrics-token = { secret = \"metrics\" }`")));
-    ServeConfig {
-        listen: listen.unwrap_or(LISTEN),
-        token,
-        hosts,
-        origins,
-        callers,
-        people,
-        jwt,
-        metrics_token,
-        dangerous_no_token,
-    }
-}
-
-/// Validates a web origin, in the form in which browsers send it.
-fn origin(at: &Located<String>) -> Result<String, UnlocatedProblem> {
-    let parsed = url::Url::parse(at).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
-    let origin = parsed.map(|url| url.origin().ascii_serialization());
-    origin.filter(|origin| origin.eq_ignore_ascii_case(at)).ok_or_else(|| {
-        UnlocatedProblem::new(at.span(), format!("{:?} is not a web origin", at.as_str()))
-            .help("write scheme and host as browsers send them, like \"https://app.example.com\"")
-    })
+    usize::try_from(bytes).ok()
 }
 
 fn sources(
     raw: &RawConfig,
     base: &Path,
     own: &cell::BrokerFiles<'_>,
-    faults: &mut ProblemCollector,
+    problems: &mut ProblemCollector,
 ) -> BTreeMap<SourceName, SourceConfig> {
     let mut sources = BTreeMap::new();
     for (at, raw) in &raw.sources {
         // The rest of a source is also checked if its name is wrong, so that all problems are reported at once.
-        let name = faults.keep(at.parse::<SourceName>().map_err(|error| {
+        let name = problems.keep(at.parse::<SourceName>().map_err(|error| {
             UnlocatedProblem::new(at.span(), format!("source {error}"))
                 .help("rename the source, such as to \"my-files\"")
         }));
-        let source = source::build(at, name.as_ref(), raw, base, own, faults);
+        let source = source::build(at, name.as_ref(), raw, base, own, problems);
         sources.extend(name.zip(source));
     }
     sources
 }
 
-fn policies(raw: &RawConfig, base: &Path, faults: &mut ProblemCollector) -> Vec<PluginConfig> {
+fn policies(raw: &RawConfig, base: &Path, problems: &mut ProblemCollector) -> Vec<PluginConfig> {
     let build = |raw: &super::raw::RawPolicy| {
         let common = (&raw.plugin, raw.settings.as_ref(), raw.grant.as_slice());
-        let on = on(raw.on.as_ref(), &[Phase::Call], &[Phase::Call, Phase::Result, Phase::List], faults);
-        Some(PluginConfig { on, shadow: raw.mode == Some(RawMode::Shadow), ..plugin(common, base, faults)? })
+        let on = on(raw.on.as_ref(), &[Phase::Call], &[Phase::Call, Phase::Result, Phase::List], problems);
+        Some(PluginConfig { on, shadow: raw.mode == Some(RawMode::Shadow), ..plugin(common, base, problems)? })
     };
     raw.policies.iter().filter_map(build).collect()
 }
 
-fn transforms(raw: &RawConfig, base: &Path, faults: &mut ProblemCollector) -> Vec<PluginConfig> {
+fn transforms(raw: &RawConfig, base: &Path, problems: &mut ProblemCollector) -> Vec<PluginConfig> {
     let both = [Phase::Call, Phase::Result];
     let build = |raw: &super::raw::RawTransform| {
         let common = (&raw.plugin, raw.settings.as_ref(), raw.grant.as_slice());
-        Some(PluginConfig { on: on(raw.on.as_ref(), &both, &both, faults), ..plugin(common, base, faults)? })
+        Some(PluginConfig { on: on(raw.on.as_ref(), &both, &both, problems), ..plugin(common, base, problems)? })
     };
     raw.transforms.iter().filter_map(build).collect()
 }
 
-fn approvals(raw: &RawConfig, base: &Path, faults: &mut ProblemCollector) -> Vec<PluginConfig> {
-    let build = |raw: &super::raw::RawApproval| plugin((&raw.plugin, raw.settings.as_ref(), &raw.grant), base, faults);
+fn approvals(raw: &RawConfig, base: &Path, problems: &mut ProblemCollector) -> Vec<PluginConfig> {
+    let build =
+        |raw: &super::raw::RawApproval| plugin((&raw.plugin, raw.settings.as_ref(), &raw.grant), base, problems);
     raw.approvals.iter().filter_map(build).collect()
 }
 
@@ -250,16 +188,16 @@ pub(super) type Common<'a> = (&'a Located<String>, Option<&'a Located<toml::Tabl
 pub(super) fn plugin(
     (plugin, settings, grant): Common<'_>,
     base: &Path,
-    faults: &mut ProblemCollector,
+    problems: &mut ProblemCollector,
 ) -> Option<PluginConfig> {
-    let settings = faults.keep(json_settings(settings));
-    let grant = grant_list(grant, faults);
-    let plugin = faults.keep(plugin::parse(plugin, base))?;
+    let settings = problems.keep(json_settings(settings));
+    let grant = grant_list(grant, problems);
+    let plugin = problems.keep(plugin::parse(plugin, base))?;
     Some(PluginConfig { plugin, settings: settings?, on: Vec::new(), shadow: false, grant, file: None })
 }
 
 /// Validates names of capabilities. Which capabilities exist is known only where components are loaded.
-pub(super) fn grant_list(list: &[Located<String>], faults: &mut ProblemCollector) -> Vec<String> {
+pub(super) fn grant_list(list: &[Located<String>], problems: &mut ProblemCollector) -> Vec<String> {
     let check = |at: &Located<String>| {
         if !at.is_empty() && at.bytes().all(|b| b.is_ascii_graphic()) {
             return Ok(at.to_string());
@@ -267,19 +205,19 @@ pub(super) fn grant_list(list: &[Located<String>], faults: &mut ProblemCollector
         Err(UnlocatedProblem::new(at.span(), format!("{:?} names no capability", at.as_str()))
             .help("name the imported interface"))
     };
-    list.iter().filter_map(|at| faults.keep(check(at))).collect()
+    list.iter().filter_map(|at| problems.keep(check(at))).collect()
 }
 
 fn on(
     at: Option<&Located<Vec<Located<Phase>>>>,
     default: &[Phase],
     possible: &[Phase],
-    faults: &mut ProblemCollector,
+    problems: &mut ProblemCollector,
 ) -> Vec<Phase> {
     let Some(at) = at else { return default.to_vec() };
     let names = || possible.iter().map(|phase| format!("{:?}", phase.as_str())).collect::<Vec<_>>().join(", ");
     if at.is_empty() {
-        faults.0.push(
+        problems.0.push(
             UnlocatedProblem::new(at.span(), "`on` is empty, so the plugin would never be asked")
                 .help(format!("name some of {}", names())),
         );
@@ -288,7 +226,7 @@ fn on(
     for phase in at.iter() {
         if !possible.contains(phase) {
             let message = format!("a plugin of this kind is not asked on {:?}", phase.as_str());
-            faults.0.push(UnlocatedProblem::new(phase.span(), message).help(format!("possible here: {}", names())));
+            problems.0.push(UnlocatedProblem::new(phase.span(), message).help(format!("possible here: {}", names())));
         } else if !phases.contains(&**phase) {
             phases.push(**phase);
         }
@@ -326,19 +264,19 @@ fn json(value: &toml::Value) -> Option<serde_json::Value> {
 fn profiles(
     raw: &BTreeMap<Located<String>, RawProfile>,
     sources: &BTreeMap<SourceName, SourceConfig>,
-    faults: &mut ProblemCollector,
+    problems: &mut ProblemCollector,
 ) -> BTreeMap<ProfileName, ProfileConfig> {
     let mut profiles = BTreeMap::new();
     for (at, raw) in raw {
-        let name = faults.keep(at.parse::<ProfileName>().map_err(|error| {
+        let name = problems.keep(at.parse::<ProfileName>().map_err(|error| {
             UnlocatedProblem::new(at.span(), format!("profile {error}"))
                 .help("rename the profile, such as to \"review\"")
         }));
-        let profile = profile(raw, sources, faults);
+        let profile = profile(raw, sources, problems);
         profiles.extend(name.map(|name| (name, profile)));
     }
     if let Ok(default) = "default".parse::<ProfileName>() {
-        profiles.entry(default).or_insert_with(|| profile(&RawProfile::default(), sources, faults));
+        profiles.entry(default).or_insert_with(|| profile(&RawProfile::default(), sources, problems));
     }
     profiles
 }
@@ -346,15 +284,15 @@ fn profiles(
 fn profile(
     raw: &RawProfile,
     sources: &BTreeMap<SourceName, SourceConfig>,
-    faults: &mut ProblemCollector,
+    problems: &mut ProblemCollector,
 ) -> ProfileConfig {
     for at in raw.sources.iter().flatten() {
-        if let Some(matcher) = faults.keep(value::glob(at))
+        if let Some(matcher) = problems.keep(value::glob(at))
             && at.as_str() != "*"
             && !sources.values().any(|source| source.names().any(|name| matcher.is_match(name.as_str())))
         {
             let known: Vec<&str> = sources.values().flat_map(SourceConfig::names).map(SourceName::as_str).collect();
-            faults.0.push(
+            problems.0.push(
                 UnlocatedProblem::new(at.span(), format!("{:?} matches no source", at.as_str())).help(suggest(
                     at,
                     &known,
@@ -372,20 +310,20 @@ fn profile(
             .sources
             .as_ref()
             .map_or_else(|| vec!["*".to_owned()], |s| s.iter().map(|at| at.to_string()).collect()),
-        allow: raw.allow.as_ref().and_then(|list| faults.keep(value::globs(list))),
-        deny: faults.keep(value::globs(&raw.deny)).unwrap_or_default(),
+        allow: raw.allow.as_ref().and_then(|list| problems.keep(value::globs(list))),
+        deny: problems.keep(value::globs(&raw.deny)).unwrap_or_default(),
         tools: raw.tools.unwrap_or_default(),
         schemas: raw.schemas.unwrap_or_default(),
         images: raw.images.unwrap_or_default(),
         structured_content: raw.structured_content.unwrap_or_default(),
         links: raw.links.unwrap_or_default(),
         instructions: raw.instructions.unwrap_or_default(),
-        max_result: raw.max_result.as_ref().and_then(|at| max_result(at, faults)),
+        max_result: raw.max_result.as_ref().and_then(|at| max_result(at, problems)),
         approve,
         destructive: raw.destructive.unwrap_or(destructive),
         sampling: raw.sampling.unwrap_or(false),
         status: raw.status.unwrap_or(false),
         record: raw.record.as_deref().copied().unwrap_or(Detail::Shape),
-        budget: raw.budget.as_ref().map(|at| quota::budget(at, faults)),
+        budget: raw.budget.as_ref().map(|at| quota::budget(at, problems)),
     }
 }

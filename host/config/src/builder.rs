@@ -104,8 +104,8 @@ impl ConfigBuilder {
     /// of an object that is `null`, as an absent `Option` becomes, is left out; `null` in another place is an error.
     pub fn build(mut self) -> Result<Config, ConfigError> {
         let unreadable = |message: String| ConfigError::without_place(message, "write it as in `portcullis.toml`");
-        let text = text_of(&mut self.tables).map_err(|faults| ConfigError::of_tables(faults, ""))?;
-        let refuse = |faults| ConfigError::of_tables(faults, &text);
+        let text = text_of(&mut self.tables).map_err(|problems| ConfigError::of_tables(problems, ""))?;
+        let refuse = |problems| ConfigError::of_tables(problems, &text);
         let raw = read::read(&text).map_err(refuse)?;
         let base = std::path::absolute(&self.base)
             .map_err(|error| unreadable(format!("folder {}: {error}", self.base.display())))?;
@@ -141,12 +141,12 @@ fn text_of(tables: &mut Map<String, Value>) -> Result<String, Vec<UnlocatedProbl
     for_each_table(tables, |place, table| {
         leave_out_absent(table, &place, &mut nulls);
         if let Err(error) = toml::Value::try_from(&*table) {
-            unwritable.push(UnlocatedProblem::new(0..0, error.to_string()).within(&place.to_string()));
+            unwritable.push(UnlocatedProblem::new(0..0, error.to_string()).within(place));
         }
     });
     let refused = |place: &TablePlace| {
         let help = "leave it out, or write a value: only a member of an object may be absent";
-        UnlocatedProblem::new(0..0, "null is no value").help(help).within(&place.to_string())
+        UnlocatedProblem::new(0..0, "null is no value").help(help).within(place)
     };
     if !nulls.is_empty() {
         return Err(nulls.iter().map(refused).collect());

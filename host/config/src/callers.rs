@@ -43,11 +43,11 @@ pub struct JwtConfig {
 
 type Profiles = BTreeMap<ProfileName, ProfileConfig>;
 
-/// Validates the named callers and the issuer; every problem is added to `faults`.
+/// Validates the named callers and the issuer; every problem is added to `problems`.
 pub(super) fn callers(
     raw: &RawServe,
     profiles: &Profiles,
-    faults: &mut ProblemCollector,
+    problems: &mut ProblemCollector,
 ) -> (BTreeMap<String, CallerConfig>, Option<JwtConfig>) {
     let open = raw.dangerous_no_token.as_ref().is_some_and(|at| **at);
     let named = raw.callers.keys().next().map(|at| (at.span(), "callers"));
@@ -55,28 +55,28 @@ pub(super) fn callers(
     let metrics = raw.metrics_token.as_ref().map(|at| (at.span(), "metrics-token"));
     let people = raw.people.keys().next().map(|at| (at.span(), "people"));
     for (span, what) in [named, issued, metrics, people].into_iter().flatten().filter(|_| open) {
-        faults.0.push(
+        problems.0.push(
             UnlocatedProblem::new(span, format!("`{what}` and `dangerous-no-token` exclude each other"))
                 .help("remove one of them"),
         );
     }
     let mut callers = BTreeMap::new();
     for (at, raw) in &raw.callers {
-        let name = faults.keep(name(at));
-        let token = faults.keep(token(&raw.token, "name a secret: `token = { secret = \"ci-token\" }`"));
-        let profile = faults.keep(profile(&raw.profile, profiles));
+        let name = problems.keep(name(at));
+        let token = problems.keep(token(&raw.token, "name a secret: `token = { secret = \"ci-token\" }`"));
+        let profile = problems.keep(profile(&raw.profile, profiles));
         callers.extend(
             name.zip(token.zip(profile)).map(|(name, (token, profile))| (name, CallerConfig { token, profile })),
         );
     }
-    (callers, raw.jwt.as_ref().and_then(|at| jwt(at, profiles, faults)))
+    (callers, raw.jwt.as_ref().and_then(|at| jwt(at, profiles, problems)))
 }
 
-/// Validates the people who may answer questions over HTTP; every problem is added to `faults`.
-pub(super) fn people(raw: &RawServe, faults: &mut ProblemCollector) -> BTreeMap<String, ConfigValue> {
+/// Validates the people who may answer questions over HTTP; every problem is added to `problems`.
+pub(super) fn people(raw: &RawServe, problems: &mut ProblemCollector) -> BTreeMap<String, ConfigValue> {
     let people = raw.people.iter().filter_map(|(at, raw)| {
-        let token = faults.keep(token(&raw.token, "name a secret: `token = { secret = \"alice-token\" }`"));
-        faults.keep(name(at)).zip(token)
+        let token = problems.keep(token(&raw.token, "name a secret: `token = { secret = \"alice-token\" }`"));
+        problems.keep(name(at)).zip(token)
     });
     people.collect()
 }
@@ -113,20 +113,20 @@ fn profile(at: &Located<String>, profiles: &Profiles) -> Result<ProfileName, Unl
     })
 }
 
-fn jwt(at: &Located<RawJwt>, profiles: &Profiles, faults: &mut ProblemCollector) -> Option<JwtConfig> {
+fn jwt(at: &Located<RawJwt>, profiles: &Profiles, problems: &mut ProblemCollector) -> Option<JwtConfig> {
     let raw = &**at;
-    let issuer = faults.keep(oauth::issuer(&raw.issuer));
-    let resource = faults.keep(web(&raw.resource, "https://broker.example.com/mcp"));
-    let keys = faults.keep(web(&raw.keys, "https://login.example.com/keys"));
+    let issuer = problems.keep(oauth::issuer(&raw.issuer));
+    let resource = problems.keep(web(&raw.resource, "https://broker.example.com/mcp"));
+    let keys = problems.keep(web(&raw.keys, "https://login.example.com/keys"));
     let mapped = match (&raw.profile_claim, &raw.profiles) {
         (Some(claim), Some(map)) => {
             let pairs =
-                map.iter().filter_map(|(value, at)| Some((value.to_string(), faults.keep(profile(at, profiles))?)));
+                map.iter().filter_map(|(value, at)| Some((value.to_string(), problems.keep(profile(at, profiles))?)));
             Some((claim.to_string(), pairs.collect()))
         }
         (None, None) => None,
         _ => {
-            faults.0.push(
+            problems.0.push(
                 UnlocatedProblem::new(at.span(), "`profile-claim` and `profiles` go together")
                     .help("name the claim, and the profile for each of its values, or leave both out"),
             );

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use portcullis_core::limits::SOURCE_INSTANCES_MOST;
+use portcullis_net::egress::Reach;
 
 use super::build::{ProblemCollector, within};
 use super::error::UnlocatedProblem;
 use super::raw::{Located, RawCell};
-use super::{CellConfig, value};
+use super::value;
 
 /// The possible sizes of memory, in bytes: no runtime starts with less, and no present machine has more.
 const MEMORY_LIMITS: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 42;
@@ -25,45 +26,85 @@ const MAX_CPU: f64 = 4096.0;
 /// The bytes that one call of a component may pass: at least a line of text, at most the largest message.
 const OUTPUT_LIMITS: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 30;
 
+/// The files, hosts and resources that a source on this machine may use: the `cell` of a source. The default grants
+/// nothing.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CellConfig {
+    /// Files and folders that it may read.
+    pub read: Vec<PathBuf>,
+    /// Files and folders that it may read and write.
+    pub write: Vec<PathBuf>,
+    /// Hosts that it may reach, as `host:port`.
+    pub network: Vec<String>,
+    /// The memory limit, in bytes.
+    pub memory: Option<u64>,
+    /// The limit on processes and threads.
+    pub processes: Option<u32>,
+    /// The limit on processor use, in processors.
+    pub cpu: Option<f64>,
+    /// The limit on open file descriptors.
+    pub files: Option<u32>,
+    /// The size of `/tmp`, in bytes.
+    pub tmp: Option<u64>,
+    /// The limit on instances of a component that run at once.
+    pub instances: Option<u32>,
+    /// The limit on the bytes that one call of a component may pass between the component and the broker.
+    pub output: Option<u64>,
+    /// True if a reduced cell is accepted where the platform cannot build a full one.
+    pub dangerous_allow_reduced: bool,
+    /// `dangerous-allow-private` of the source: whether the hosts in `network` may have loopback or private addresses.
+    pub dangerous_allow_private: bool,
+    /// True if what the source attempts is recorded, which makes it slower. No file says so, but `portcullis learn`.
+    pub recorded: bool,
+}
+
+impl CellConfig {
+    /// Returns which addresses the source's `network` may lead to.
+    pub fn reach(&self) -> Reach {
+        if self.dangerous_allow_private { Reach::Private } else { Reach::Public }
+    }
+}
+
 /// The broker's own files, which may not be granted to any source (ARCHITECTURE.md, invariant 6).
 pub(super) struct BrokerFiles<'a> {
     pub file: Option<&'a Path>,
     pub data_dir: &'a Path,
 }
 
-/// Validates a cell; every problem is added to `faults`.
-pub(super) fn cell(raw: &RawCell, base: &Path, own: &BrokerFiles<'_>, faults: &mut ProblemCollector) -> CellConfig {
-    let read = paths(&raw.read, base, own, PathAccess::Read, faults);
-    let write = paths(&raw.write, base, own, PathAccess::Write, faults);
-    let size = |at: &Option<Located<String>>, faults: &mut ProblemCollector| {
+/// Validates a cell; every problem is added to `problems`.
+pub(super) fn cell(raw: &RawCell, base: &Path, own: &BrokerFiles<'_>, problems: &mut ProblemCollector) -> CellConfig {
+    let read = paths(&raw.read, base, own, PathAccess::Read, problems);
+    let write = paths(&raw.write, base, own, PathAccess::Write, problems);
+    let size = |at: &Option<Located<String>>, problems: &mut ProblemCollector| {
         let at = at.as_ref()?;
-        let bytes = faults.keep(value::size(at))?;
-        within(MEMORY_LIMITS.contains(&bytes), at, "size", "from 1MiB to 4096GiB are possible", faults).then_some(bytes)
+        let bytes = problems.keep(value::size(at))?;
+        within(MEMORY_LIMITS.contains(&bytes), at, "size", "from 1MiB to 4096GiB are possible", problems)
+            .then_some(bytes)
     };
-    let memory = size(&raw.memory, faults);
-    let tmp = size(&raw.tmp, faults);
+    let memory = size(&raw.memory, problems);
+    let tmp = size(&raw.tmp, problems);
     let output = raw.output.as_ref().and_then(|at| {
-        let bytes = faults.keep(value::size(at))?;
-        within(OUTPUT_LIMITS.contains(&bytes), at, "size", "from 1KiB to 1GiB are possible", faults).then_some(bytes)
+        let bytes = problems.keep(value::size(at))?;
+        within(OUTPUT_LIMITS.contains(&bytes), at, "size", "from 1KiB to 1GiB are possible", problems).then_some(bytes)
     });
     let instances = raw.instances.as_ref().filter(|at| {
         let help = format!("from 1 to {SOURCE_INSTANCES_MOST} are possible");
-        within((1..=SOURCE_INSTANCES_MOST).contains(&***at), at, "instances", &help, faults)
+        within((1..=SOURCE_INSTANCES_MOST).contains(&***at), at, "instances", &help, problems)
     });
     let processes = raw.processes.as_ref().filter(|at| {
-        within((1..=MAX_PROCESSES).contains(&***at), at, "processes", "from 1 to 4194304 are possible", faults)
+        within((1..=MAX_PROCESSES).contains(&***at), at, "processes", "from 1 to 4194304 are possible", problems)
     });
     let cpu = raw.cpu.as_ref().filter(|at| {
-        within(***at > 0.0 && ***at <= MAX_CPU, at, "cpu", "write how many processors, such as 1.0 or 0.5", faults)
+        within(***at > 0.0 && ***at <= MAX_CPU, at, "cpu", "write how many processors, such as 1.0 or 0.5", problems)
     });
     let files = raw
         .files
         .as_ref()
-        .filter(|at| within(FILES_LIMITS.contains(&***at), at, "files", "from 16 to 1048576 are possible", faults));
+        .filter(|at| within(FILES_LIMITS.contains(&***at), at, "files", "from 16 to 1048576 are possible", problems));
     CellConfig {
         read,
         write,
-        network: raw.network.iter().filter_map(|at| faults.keep(value::network(at))).collect(),
+        network: raw.network.iter().filter_map(|at| problems.keep(value::network(at))).collect(),
         memory,
         processes: processes.map(|at| **at),
         cpu: cpu.map(|at| **at),
@@ -76,7 +117,7 @@ pub(super) fn cell(raw: &RawCell, base: &Path, own: &BrokerFiles<'_>, faults: &m
     }
 }
 
-/// Returns a fault for each key of a cell that does not apply to a source of this kind.
+/// Returns a problem for each key of a cell that does not apply to a source of this kind.
 pub(super) fn inapplicable_keys<'a>(raw: &'a RawCell, kind: &'a str) -> impl Iterator<Item = UnlocatedProblem> + 'a {
     let (command, component) = ("command", "component");
     let keys = [
@@ -98,11 +139,11 @@ pub(super) fn inapplicable_keys<'a>(raw: &'a RawCell, kind: &'a str) -> impl Ite
         ),
     ];
     keys.into_iter().filter(move |(belongs, ..)| *belongs != kind).filter_map(move |(belongs, key, span, why)| {
-        let fault = UnlocatedProblem::new(
+        let problem = UnlocatedProblem::new(
             span?,
             format!("`{key}` belongs to the cell of a `{belongs}`, and this source has `{kind}`"),
         );
-        Some(fault.help(format!("remove `{key}`: {why}")))
+        Some(problem.help(format!("remove `{key}`: {why}")))
     })
 }
 
@@ -118,7 +159,7 @@ fn paths(
     base: &Path,
     own: &BrokerFiles<'_>,
     access: PathAccess,
-    faults: &mut ProblemCollector,
+    problems: &mut ProblemCollector,
 ) -> Vec<PathBuf> {
     let check = |at: &Located<String>| {
         let path = value::path(at, base)?;
@@ -139,5 +180,5 @@ fn paths(
         }
         Ok(path)
     };
-    list.iter().filter_map(|at| faults.keep(check(at))).collect()
+    list.iter().filter_map(|at| problems.keep(check(at))).collect()
 }

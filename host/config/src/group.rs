@@ -94,20 +94,24 @@ impl Config {
 }
 
 /// Makes the sources that groups name members of those groups.
-pub(super) fn build(raw: &RawConfig, sources: &mut BTreeMap<SourceName, SourceConfig>, faults: &mut ProblemCollector) {
+pub(super) fn build(
+    raw: &RawConfig,
+    sources: &mut BTreeMap<SourceName, SourceConfig>,
+    problems: &mut ProblemCollector,
+) {
     for (at, group) in &raw.groups {
         let name = at.parse::<SourceName>().map_err(|error| {
             UnlocatedProblem::new(at.span(), format!("group {error}")).help("rename the group, such as to \"search\"")
         });
-        let Some(name) = faults.keep(name) else { continue };
+        let Some(name) = problems.keep(name) else { continue };
         if sources.contains_key(&name) {
             let message = format!("group {:?} has the name of a source", at.as_str());
-            faults.0.push(
+            problems.0.push(
                 UnlocatedProblem::new(at.span(), message).help("rename one of them: tools are called `NAME__tool`"),
             );
             continue;
         }
-        let members = members(at, group, sources, faults);
+        let members = members(at, group, sources, problems);
         for (place, (member, span)) in members.into_iter().enumerate() {
             let raw = raw.sources.iter().find(|(at, _)| at.as_str() == member.as_str()).map(|(_, raw)| raw);
             let required = raw.and_then(|raw| raw.required) == Some(true);
@@ -115,16 +119,16 @@ pub(super) fn build(raw: &RawConfig, sources: &mut BTreeMap<SourceName, SourceCo
             let refuse = |message: String, help: &str| UnlocatedProblem::new(span.clone(), message).help(help);
             if let Some(other) = &source.group {
                 let message = format!("source `{member}` is in group `{}` already", other.group);
-                faults.0.push(refuse(message, "a source is in one group: remove it from the other"));
+                problems.0.push(refuse(message, "a source is in one group: remove it from the other"));
                 continue;
             }
             if required {
                 let message = format!("source `{member}` is `required`, and a member of a group never is");
-                faults.0.push(refuse(message, "remove `required` from the source, or the source from the group"));
+                problems.0.push(refuse(message, "remove `required` from the source, or the source from the group"));
             }
             if let Some(names) = raw.and_then(|raw| raw.names.as_ref()) {
                 let message = format!("source `{member}` has `names`, and its tools are named after group `{name}`");
-                faults.0.push(UnlocatedProblem::new(names.span(), message).help("remove `names`"));
+                problems.0.push(UnlocatedProblem::new(names.span(), message).help("remove `names`"));
             }
             source.group = Some(Membership { group: name.clone(), place });
             source.required = false;
@@ -138,7 +142,7 @@ fn members(
     at: &Located<String>,
     group: &RawGroup,
     sources: &BTreeMap<SourceName, SourceConfig>,
-    faults: &mut ProblemCollector,
+    problems: &mut ProblemCollector,
 ) -> Vec<Spanned> {
     let mut members: Vec<Spanned> = Vec::new();
     let mut add = |source: &SourceConfig, at: &Located<String>| {
@@ -152,7 +156,7 @@ fn members(
             Some(source) => add(source, name),
             None => {
                 let help = suggest(name, &known, "configured sources");
-                faults.0.push(
+                problems.0.push(
                     UnlocatedProblem::new(name.span(), format!("{:?} is not a source", name.as_str())).help(help),
                 );
             }
@@ -161,18 +165,19 @@ fn members(
     for tag in &group.tags {
         let tagged: Vec<_> = sources.values().filter(|source| source.tags.contains(&**tag)).collect();
         if tagged.is_empty() {
-            let fault = UnlocatedProblem::new(tag.span(), format!("no source has the tag {:?}", tag.as_str()));
-            faults.0.push(fault.help("tag the members: `tags = [\"…\"]` in each source"));
+            let problem = UnlocatedProblem::new(tag.span(), format!("no source has the tag {:?}", tag.as_str()));
+            problems.0.push(problem.help("tag the members: `tags = [\"…\"]` in each source"));
         }
         tagged.into_iter().for_each(|source| add(source, tag));
     }
     if group.sources.is_empty() && group.tags.is_empty() {
-        let fault = UnlocatedProblem::new(at.span(), format!("group {:?} has no members", at.as_str()));
-        faults.0.push(fault.help("name them: `sources = [\"…\"]`, or `tags = [\"…\"]`"));
+        let problem = UnlocatedProblem::new(at.span(), format!("group {:?} has no members", at.as_str()));
+        problems.0.push(problem.help("name them: `sources = [\"…\"]`, or `tags = [\"…\"]`"));
     }
     if members.len() > MAX_MEMBERS {
-        let fault = UnlocatedProblem::new(at.span(), format!("group {:?} has {} members", at.as_str(), members.len()));
-        faults.0.push(fault.help(format!("{MAX_MEMBERS} are possible")));
+        let problem =
+            UnlocatedProblem::new(at.span(), format!("group {:?} has {} members", at.as_str(), members.len()));
+        problems.0.push(problem.help(format!("{MAX_MEMBERS} are possible")));
     }
     members
 }

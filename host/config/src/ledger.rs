@@ -56,20 +56,20 @@ pub enum WitnessConfig {
     Syslog(SyslogAddress),
 }
 
-/// Validates the settings of the ledger; every problem is added to `faults`. `sealed` are the places where profiles ask for
-/// sealed bodies.
+/// Validates the settings of the ledger; every problem is added to `problems`. `sealed` are the places where profiles
+/// ask for sealed bodies.
 pub(super) fn ledger<'a>(
     raw: &RawLedger,
     base: &Path,
     sealed: impl Iterator<Item = &'a Located<Detail>>,
-    faults: &mut ProblemCollector,
+    problems: &mut ProblemCollector,
 ) -> LedgerConfig {
     let retention = raw.retention.as_ref();
-    let retention = retention.and_then(|at| faults.keep(value::duration_within(at, RETENTION_LEAST, RETENTION_MOST)));
-    let witnesses = raw.witnesses.iter().filter_map(|at| faults.keep(witness(at, base))).collect();
-    let recipients = raw.recipients.iter().filter_map(|at| faults.keep(recipient(at))).collect();
+    let retention = retention.and_then(|at| problems.keep(value::duration_within(at, RETENTION_LEAST, RETENTION_MOST)));
+    let witnesses = raw.witnesses.iter().filter_map(|at| problems.keep(witness(at, base))).collect();
+    let recipients = raw.recipients.iter().filter_map(|at| problems.keep(recipient(at))).collect();
     if raw.recipients.is_empty() {
-        faults.0.extend(sealed.map(|at| {
+        problems.0.extend(sealed.map(|at| {
             UnlocatedProblem::new(at.span(), "there is nobody to seal bodies for").help(
                 "add `recipients = [\"age1…\"]` to [ledger]; `portcullis audit keygen FILE` makes a key and prints the line",
             )

@@ -31,6 +31,7 @@ mod read;
 mod scan;
 mod search;
 mod secret_values;
+mod serve;
 mod sink;
 mod source;
 mod syslog;
@@ -44,7 +45,6 @@ mod variable;
 mod wrap;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -52,10 +52,10 @@ use portcullis_core::digest::Digest;
 use portcullis_core::name::{ProfileName, SourceName};
 use portcullis_core::protocol::Era;
 use portcullis_core::secret::ConfigValue;
-use portcullis_net::egress::Reach;
 
 pub use builder::ConfigBuilder;
 pub use callers::{CallerConfig, JwtConfig};
+pub use cell::CellConfig;
 pub use edit::{EditError, NewSource, add_source, add_to_cell, comment_on_cell, remove_source, set_value};
 pub use effects::data_dir_switch;
 pub use error::{ConfigError, ConfigProblem, most_similar, type_hint};
@@ -66,13 +66,15 @@ pub use literal::LiteralVariable;
 pub use oauth::OAuthConfig;
 pub use other_configs::PossibleWriter;
 pub use plugin::{PluginConfig, PluginRef};
-pub use profile::{Approve, Destructive, Detail, Exposure, Images, ProfileConfig, Schemas, StructuredContent};
-pub use profile::{Instructions, Links};
+pub use profile::{
+    Approve, Destructive, Detail, Exposure, Images, Instructions, Links, ProfileConfig, Schemas, StructuredContent,
+};
 pub use questions::{QuestionsConfig, WebhookConfig};
 pub use quota::{BudgetConfig, ConcurrencyConfig, Rate};
 pub use scan::ScanMode;
 pub use search::{environment_variable, named_by_environment, no_home, user_config_dir, user_data_dir, user_state_dir};
 pub use secret_values::{looks_secret, secret_arguments};
+pub use serve::ServeConfig;
 pub use sink::RemoteSinkConfig;
 pub use source::{OWN_HEADERS, TIMEOUT};
 pub use syslog::SyslogAddress;
@@ -155,7 +157,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`]: bad TOML, or else the first unknown key or wrong type of each table, or else every value that is not valid.
     pub fn parse(text: &str, file: &Path) -> Result<Self, ConfigError> {
-        let refuse = |faults| ConfigError::of(faults, Some(file), text);
+        let refuse = |problems| ConfigError::of(problems, Some(file), text);
         let raw = read::read(text).map_err(refuse)?;
         let absolute = std::path::absolute(file).map_err(|error| unreadable(file, &error))?;
         let absolute = value::normal(&absolute);
@@ -178,7 +180,7 @@ impl Config {
     #[must_use]
     pub fn digest(&self) -> Digest {
         let mut config = self.clone();
-        config.serve.listen = build::LISTEN;
+        config.serve.listen = serve::LISTEN;
         Digest::of(format!("{config:?}").as_bytes())
     }
 }
@@ -193,29 +195,6 @@ fn unreadable(file: &Path, error: &std::io::Error) -> ConfigError {
     let shown = file.to_string_lossy();
     let message = format!("{} cannot be read: {error}", portcullis_core::escape::escape_hidden(&shown));
     ConfigError::without_place(message, "name another one with `--config FILE`")
-}
-
-/// The HTTP front: `[serve]`.
-#[derive(Debug, Clone)]
-pub struct ServeConfig {
-    /// The address to listen on.
-    pub listen: SocketAddr,
-    /// The bearer token that callers need, or `None` for the generated one in the data folder.
-    pub token: Option<ConfigValue>,
-    /// Host names that a request may carry in `Host`, in addition to loopback names and the listen address.
-    pub hosts: Vec<String>,
-    /// Web origins from which requests are accepted.
-    pub origins: Vec<String>,
-    /// Callers that have a token and a profile of their own, by name.
-    pub callers: BTreeMap<String, CallerConfig>,
-    /// The tokens of the people who may answer questions over HTTP, by name.
-    pub people: BTreeMap<String, ConfigValue>,
-    /// The issuer whose JWTs are also accepted as bearer tokens.
-    pub jwt: Option<JwtConfig>,
-    /// The bearer token that reads `/metrics` and does nothing else, or `None` to serve no metrics.
-    pub metrics_token: Option<ConfigValue>,
-    /// True if callers need no token.
-    pub dangerous_no_token: bool,
 }
 
 /// One source: `[sources.NAME]`.
@@ -358,43 +337,4 @@ pub enum Naming {
     Plain,
     /// This prefix, then the tool's own name.
     Prefix(String),
-}
-
-/// The files, hosts and resources that a source on this machine may use: the `cell` of a source. The default grants
-/// nothing.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct CellConfig {
-    /// Files and folders that it may read.
-    pub read: Vec<PathBuf>,
-    /// Files and folders that it may read and write.
-    pub write: Vec<PathBuf>,
-    /// Hosts that it may reach, as `host:port`.
-    pub network: Vec<String>,
-    /// The memory limit, in bytes.
-    pub memory: Option<u64>,
-    /// The limit on processes and threads.
-    pub processes: Option<u32>,
-    /// The limit on processor use, in processors.
-    pub cpu: Option<f64>,
-    /// The limit on open file descriptors.
-    pub files: Option<u32>,
-    /// The size of `/tmp`, in bytes.
-    pub tmp: Option<u64>,
-    /// The limit on instances of a component that run at once.
-    pub instances: Option<u32>,
-    /// The limit on the bytes that one call of a component may pass between the component and the broker.
-    pub output: Option<u64>,
-    /// True if a reduced cell is accepted where the platform cannot build a full one.
-    pub dangerous_allow_reduced: bool,
-    /// `dangerous-allow-private` of the source: whether the hosts in `network` may have loopback or private addresses.
-    pub dangerous_allow_private: bool,
-    /// True if what the source attempts is recorded, which makes it slower. No file says so, but `portcullis learn`.
-    pub recorded: bool,
-}
-
-impl CellConfig {
-    /// Returns which addresses the source's `network` may lead to.
-    pub fn reach(&self) -> Reach {
-        if self.dangerous_allow_private { Reach::Private } else { Reach::Public }
-    }
 }

@@ -18,24 +18,24 @@ pub struct OAuthConfig {
     pub scopes: Option<Vec<String>>,
 }
 
-/// Validates the login settings; every problem is added to `faults`.
-pub(super) fn oauth(at: &Located<RawOAuth>, has_header: bool, faults: &mut ProblemCollector) -> OAuthConfig {
+/// Validates the login settings; every problem is added to `problems`.
+pub(super) fn oauth(at: &Located<RawOAuth>, has_header: bool, problems: &mut ProblemCollector) -> OAuthConfig {
     if has_header {
-        faults.0.push(
+        problems.0.push(
             UnlocatedProblem::new(at.span(), "`oauth` and an `Authorization` among `headers` exclude each other")
                 .help("remove one of them"),
         );
     }
     let raw = &**at;
-    let issuer = raw.issuer.as_ref().and_then(|at| faults.keep(issuer(at)));
-    let secret = raw.client_secret.as_ref().and_then(|at| faults.keep(value::value(at)));
+    let issuer = raw.issuer.as_ref().and_then(|at| problems.keep(issuer(at)));
+    let secret = raw.client_secret.as_ref().and_then(|at| problems.keep(value::value(at)));
     if let (Some(at), None) = (&raw.client_secret, &raw.client_id) {
-        faults.0.push(
+        problems.0.push(
             UnlocatedProblem::new(at.span(), "`client-secret` is set without `client-id`").help("add the `client-id`"),
         );
     }
     if let (Some(at), None) = (&raw.client_id, &raw.issuer) {
-        faults.0.push(
+        problems.0.push(
             UnlocatedProblem::new(
                 at.span(),
                 "`client-id` is set without `issuer`, so its secret could go to any server",
@@ -44,16 +44,16 @@ pub(super) fn oauth(at: &Located<RawOAuth>, has_header: bool, faults: &mut Probl
         );
     }
     if let (Some(at), Some(_)) = (&raw.client_metadata, &raw.client_id) {
-        faults.0.push(
+        problems.0.push(
             UnlocatedProblem::new(at.span(), "`client-metadata` and `client-id` exclude each other")
                 .help("remove one of them"),
         );
     }
     OAuthConfig {
         issuer,
-        client: raw.client_id.as_ref().and_then(|at| faults.keep(client_id(at))).map(|id| (id, secret)),
-        document: raw.client_metadata.as_ref().and_then(|at| faults.keep(document(at))),
-        scopes: raw.scopes.as_ref().map(|list| list.iter().filter_map(|at| faults.keep(scope(at))).collect()),
+        client: raw.client_id.as_ref().and_then(|at| problems.keep(client_id(at))).map(|id| (id, secret)),
+        document: raw.client_metadata.as_ref().and_then(|at| problems.keep(document(at))),
+        scopes: raw.scopes.as_ref().map(|list| list.iter().filter_map(|at| problems.keep(scope(at))).collect()),
     }
 }
 

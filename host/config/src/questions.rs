@@ -24,11 +24,11 @@ pub struct WebhookConfig {
     pub arguments: bool,
 }
 
-/// Validates how people hear of questions; every problem is added to `faults`.
-pub(super) fn questions(raw: &RawQuestions, faults: &mut ProblemCollector) -> QuestionsConfig {
+/// Validates how people hear of questions; every problem is added to `problems`.
+pub(super) fn questions(raw: &RawQuestions, problems: &mut ProblemCollector) -> QuestionsConfig {
     let webhook = raw.webhook.as_ref().and_then(|raw| {
-        let url = faults.keep(callers::web(&raw.url, "https://hooks.example.com/portcullis"));
-        let secret = faults.keep(callers::token(&raw.secret, "name a secret: `secret = { secret = \"webhook\" }`"));
+        let url = problems.keep(callers::web(&raw.url, "https://hooks.example.com/portcullis"));
+        let secret = problems.keep(callers::token(&raw.secret, "name a secret: `secret = { secret = \"webhook\" }`"));
         Some(WebhookConfig { url: url?, secret: secret?, arguments: raw.arguments.unwrap_or_default() })
     });
     QuestionsConfig { desktop: raw.desktop.unwrap_or_default(), webhook }

@@ -48,22 +48,22 @@ pub struct Rate {
 }
 
 /// Parses the concurrency of a source. `None` means no limit.
-pub(super) fn concurrency(raw: &RawSource, faults: &mut ProblemCollector) -> Option<ConcurrencyConfig> {
-    let concurrency = raw.concurrency.as_ref().and_then(|at| faults.keep(number(at, "concurrency", 1..=MOST)));
-    let queue = raw.queue.as_ref().and_then(|at| faults.keep(number(at, "queue", 0..=MOST)));
+pub(super) fn concurrency(raw: &RawSource, problems: &mut ProblemCollector) -> Option<ConcurrencyConfig> {
+    let concurrency = raw.concurrency.as_ref().and_then(|at| problems.keep(number(at, "concurrency", 1..=MOST)));
+    let queue = raw.queue.as_ref().and_then(|at| problems.keep(number(at, "queue", 0..=MOST)));
     if let (None, Some(at)) = (&raw.concurrency, &raw.queue) {
-        let fault = UnlocatedProblem::new(
+        let problem = UnlocatedProblem::new(
             at.span(),
             "`queue` has no effect without `concurrency`: calls never wait for such a source",
         );
-        faults.0.push(fault.help("say how many calls it has at once, such as `concurrency = 8`"));
+        problems.0.push(problem.help("say how many calls it has at once, such as `concurrency = 8`"));
     }
     Some(ConcurrencyConfig { concurrency: concurrency?, queue: queue.unwrap_or(QUEUE) })
 }
 
 /// Parses the priority of a source in its group.
-pub(super) fn priority(raw: &RawSource, faults: &mut ProblemCollector) -> u8 {
-    raw.priority.as_ref().and_then(|at| faults.keep(number(at, "priority", 0..=100))).unwrap_or(PRIORITY)
+pub(super) fn priority(raw: &RawSource, problems: &mut ProblemCollector) -> u8 {
+    raw.priority.as_ref().and_then(|at| problems.keep(number(at, "priority", 0..=100))).unwrap_or(PRIORITY)
 }
 
 fn number<T: TryFrom<i64>>(at: &Located<i64>, key: &str, possible: RangeInclusive<i64>) -> Result<T, UnlocatedProblem> {
@@ -75,18 +75,18 @@ fn number<T: TryFrom<i64>>(at: &Located<i64>, key: &str, possible: RangeInclusiv
 }
 
 /// Parses the budget of a profile.
-pub(super) fn budget(at: &Located<RawBudget>, faults: &mut ProblemCollector) -> BudgetConfig {
+pub(super) fn budget(at: &Located<RawBudget>, problems: &mut ProblemCollector) -> BudgetConfig {
     let calls = |at: &Located<String>| at.parse::<u32>().ok().map(f64::from);
     let bytes = |at: &Located<String>| value::size(at).ok().map(|bytes| bytes as f64);
     let time = |at: &Located<String>| value::duration(at).ok().map(|time| time.as_secs_f64());
     let budget = BudgetConfig {
-        calls: at.calls.as_ref().and_then(|at| faults.keep(rate(at, calls, "1000/h"))),
-        bytes: at.bytes.as_ref().and_then(|at| faults.keep(rate(at, bytes, "100MiB/h"))),
-        time: at.time.as_ref().and_then(|at| faults.keep(rate(at, time, "30m/h"))),
+        calls: at.calls.as_ref().and_then(|at| problems.keep(rate(at, calls, "1000/h"))),
+        bytes: at.bytes.as_ref().and_then(|at| problems.keep(rate(at, bytes, "100MiB/h"))),
+        time: at.time.as_ref().and_then(|at| problems.keep(rate(at, time, "30m/h"))),
     };
     if at.calls.is_none() && at.bytes.is_none() && at.time.is_none() {
-        let fault = UnlocatedProblem::new(at.span(), "`budget` sets no limit");
-        faults.0.push(fault.help("write some of `calls = \"1000/h\"`, `bytes = \"100MiB/h\"`, `time = \"30m/h\"`"));
+        let problem = UnlocatedProblem::new(at.span(), "`budget` sets no limit");
+        problems.0.push(problem.help("write some of `calls = \"1000/h\"`, `bytes = \"100MiB/h\"`, `time = \"30m/h\"`"));
     }
     budget
 }

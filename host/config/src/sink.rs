@@ -50,11 +50,11 @@ pub enum RemoteSinkConfig {
     Otlp(TelemetryConfig),
 }
 
-/// Validates all sinks: those that are plugins, and those that are servers. Every problem is added to `faults`.
+/// Validates all sinks: those that are plugins, and those that are servers. Every problem is added to `problems`.
 pub(super) fn sinks(
     raw: &[Located<RawSink>],
     base: &Path,
-    faults: &mut ProblemCollector,
+    problems: &mut ProblemCollector,
 ) -> (Vec<PluginConfig>, Vec<RemoteSinkConfig>) {
     let (mut plugins, mut remote) = (Vec::new(), Vec::new());
     for at in raw {
@@ -64,7 +64,7 @@ pub(super) fn sinks(
             let found = if named.is_empty() { "none".to_owned() } else { named.join(" and ") };
             let text = format!("a sink has one of `plugin`, `syslog` and `otlp`, and this one has {found}");
             let help = "write `plugin = \"builtin:jsonl\"`, or `syslog = \"syslog+tls://logs.example.com:6514\"`";
-            faults.0.push(UnlocatedProblem::new(at.span(), text).help(help));
+            problems.0.push(UnlocatedProblem::new(at.span(), text).help(help));
             continue;
         };
         let members = [
@@ -76,20 +76,20 @@ pub(super) fn sinks(
         for (member, of, span) in members {
             if let Some(span) = span.filter(|_| of != receiver) {
                 let text = format!("`{member}` belongs to a sink with `{of}`, and this one has `{receiver}`");
-                faults.0.push(UnlocatedProblem::new(span, text).help("remove it"));
+                problems.0.push(UnlocatedProblem::new(span, text).help("remove it"));
             }
         }
         if let Some(reference) = &at.plugin {
-            let file = at.file.as_ref().and_then(|at| faults.keep(value::path(at, base)));
+            let file = at.file.as_ref().and_then(|at| problems.keep(value::path(at, base)));
             let common = (reference, at.settings.as_ref(), &*at.grant);
-            plugins.extend(plugin(common, base, faults).map(|plugin| PluginConfig { file, ..plugin }));
+            plugins.extend(plugin(common, base, problems).map(|plugin| PluginConfig { file, ..plugin }));
         }
         if let Some(address) = &at.syslog {
-            remote.extend(faults.keep(SyslogAddress::parse(address, base)).map(RemoteSinkConfig::Syslog));
+            remote.extend(problems.keep(SyslogAddress::parse(address, base)).map(RemoteSinkConfig::Syslog));
         }
         if let Some(otlp) = &at.otlp {
-            let otlp = faults.keep(callers::web(otlp, "http://127.0.0.1:4318"));
-            let headers = source::headers(&at.headers, faults);
+            let otlp = problems.keep(callers::web(otlp, "http://127.0.0.1:4318"));
+            let headers = source::headers(&at.headers, problems);
             remote.extend(
                 otlp.map(|otlp| RemoteSinkConfig::Otlp(TelemetryConfig { otlp, headers, metrics_interval: None })),
             );

@@ -46,28 +46,28 @@ pub const OWN_HEADERS: [&str; 16] = [
     "upgrade",
 ];
 
-/// Validates a source and returns it if its name and endpoint are valid; every problem is added to `faults`.
+/// Validates a source and returns it if its name and endpoint are valid; every problem is added to `problems`.
 pub(super) fn build(
     at: &Located<String>,
     name: Option<&SourceName>,
     raw: &RawSource,
     base: &Path,
     own: &BrokerFiles<'_>,
-    faults: &mut ProblemCollector,
+    problems: &mut ProblemCollector,
 ) -> Option<SourceConfig> {
-    let endpoint = endpoint(at, raw, base, faults);
-    let mut cell = raw.cell.as_ref().map(|raw| cell::cell(raw, base, own, faults)).unwrap_or_default();
+    let endpoint = endpoint(at, raw, base, problems);
+    let mut cell = raw.cell.as_ref().map(|raw| cell::cell(raw, base, own, problems)).unwrap_or_default();
     cell.dangerous_allow_private = raw.dangerous_allow_private.as_ref().is_some_and(|at| **at);
     let timeout =
-        raw.timeout.as_ref().and_then(|at| faults.keep(value::duration_within(at, TIMEOUT_LEAST, TIMEOUT_MOST)));
-    let idle = raw.idle.as_ref().and_then(|at| faults.keep(value::duration_within(at, TIMEOUT_LEAST, IDLE_MOST)));
+        raw.timeout.as_ref().and_then(|at| problems.keep(value::duration_within(at, TIMEOUT_LEAST, TIMEOUT_MOST)));
+    let idle = raw.idle.as_ref().and_then(|at| problems.keep(value::duration_within(at, TIMEOUT_LEAST, IDLE_MOST)));
     Some(SourceConfig {
-        names: raw.names.as_ref().and_then(|at| faults.keep(value::names(at))).unwrap_or_default(),
+        names: raw.names.as_ref().and_then(|at| problems.keep(value::names(at))).unwrap_or_default(),
         group: None,
-        priority: quota::priority(raw, faults),
-        tags: raw.tags.iter().filter_map(|at| faults.keep(value::tag(at))).collect(),
-        labels: raw.labels.as_ref().map(|list| list.iter().filter_map(|at| faults.keep(value::label(at))).collect()),
-        link_hosts: raw.link_hosts.iter().filter_map(|at| faults.keep(value::link_host(at))).collect(),
+        priority: quota::priority(raw, problems),
+        tags: raw.tags.iter().filter_map(|at| problems.keep(value::tag(at))).collect(),
+        labels: raw.labels.as_ref().map(|list| list.iter().filter_map(|at| problems.keep(value::label(at))).collect()),
+        link_hosts: raw.link_hosts.iter().filter_map(|at| problems.keep(value::link_host(at))).collect(),
         enabled: raw.enabled.unwrap_or(true),
         required: raw.required.unwrap_or(false),
         eager: raw.start == Some(RawStart::Eager),
@@ -76,12 +76,12 @@ pub(super) fn build(
             RawEra::Modern => Era::Modern,
         }),
         trust_annotations: raw.trust_annotations.unwrap_or(false),
-        context: raw.context.iter().filter_map(|at| faults.keep(value::meta_key(at))).collect(),
-        allow: raw.allow.as_ref().and_then(|list| faults.keep(value::globs(list))),
-        deny: faults.keep(value::globs(&raw.deny)).unwrap_or_default(),
+        context: raw.context.iter().filter_map(|at| problems.keep(value::meta_key(at))).collect(),
+        allow: raw.allow.as_ref().and_then(|list| problems.keep(value::globs(list))),
+        deny: problems.keep(value::globs(&raw.deny)).unwrap_or_default(),
         cell,
         timeout: timeout.unwrap_or(TIMEOUT),
-        concurrency: quota::concurrency(raw, faults),
+        concurrency: quota::concurrency(raw, problems),
         discovery: match raw.discovery {
             Some(RawDiscovery::Live) => ToolListUpdates::Live,
             Some(RawDiscovery::Snapshot) | None => ToolListUpdates::Snapshot,
@@ -98,7 +98,7 @@ pub(super) fn build(
     })
 }
 
-fn endpoint(at: &Located<String>, raw: &RawSource, base: &Path, faults: &mut ProblemCollector) -> Option<Endpoint> {
+fn endpoint(at: &Located<String>, raw: &RawSource, base: &Path, problems: &mut ProblemCollector) -> Option<Endpoint> {
     let given = [
         ("command", raw.command.is_some()),
         ("url", raw.url.is_some()),
@@ -120,7 +120,7 @@ fn endpoint(at: &Located<String>, raw: &RawSource, base: &Path, faults: &mut Pro
                 "make a source of each, or keep one",
             ),
         };
-        faults.0.push(UnlocatedProblem::new(at.span(), format!("source {:?} {message}", at.as_str())).help(help));
+        problems.0.push(UnlocatedProblem::new(at.span(), format!("source {:?} {message}", at.as_str())).help(help));
         return None;
     };
     let confined_kind = if matches!(*kind, "url" | "native") { "command" } else { kind };
@@ -136,32 +136,38 @@ fn endpoint(at: &Located<String>, raw: &RawSource, base: &Path, faults: &mut Pro
     ] {
         if let Some(span) = span.filter(|_| *kind != belongs) {
             let message = format!("`{key}` belongs to a source with `{belongs}`, and this one has `{kind}`");
-            faults.0.push(UnlocatedProblem::new(span, message).help(format!("remove `{key}`")));
+            problems.0.push(UnlocatedProblem::new(span, message).help(format!("remove `{key}`")));
         }
     }
-    faults.0.extend(raw.cell.as_ref().into_iter().flat_map(|raw| cell::inapplicable_keys(raw, kind)));
+    problems.0.extend(raw.cell.as_ref().into_iter().flat_map(|raw| cell::inapplicable_keys(raw, kind)));
     match (&raw.command, &raw.url, &raw.component, &raw.native) {
         (Some(command), ..) => {
-            let argv = faults.keep(argv(command, base));
-            let cwd = raw.cwd.as_ref().and_then(|at| faults.keep(value::path(at, base)));
-            let env = raw.env.as_ref().map(|env| variables(env, faults)).unwrap_or_default();
+            let argv = problems.keep(argv(command, base));
+            let cwd = raw.cwd.as_ref().and_then(|at| problems.keep(value::path(at, base)));
+            let env = raw.env.as_ref().map(|env| variables(env, problems)).unwrap_or_default();
             Some(Endpoint::Command { argv: argv?, cwd, env })
         }
         (_, Some(at), ..) => {
-            let headers = raw.headers.as_ref().map(|headers| self::headers(headers, faults)).unwrap_or_default();
+            let headers = raw.headers.as_ref().map(|headers| self::headers(headers, problems)).unwrap_or_default();
             let dangerous_allow_private = raw.dangerous_allow_private.as_ref().is_some_and(|at| **at);
             let transport_kind =
-                raw.transport.as_ref().and_then(|at| faults.keep(transport_kind(at))).unwrap_or_default();
+                raw.transport.as_ref().and_then(|at| problems.keep(transport_kind(at))).unwrap_or_default();
             let has_header = headers.contains_key("authorization");
-            let oauth = raw.oauth.as_ref().map(|at| super::oauth::oauth(at, has_header, faults)).unwrap_or_default();
-            Some(Endpoint::Url { url: faults.keep(url(at))?, headers, oauth, dangerous_allow_private, transport_kind })
+            let oauth = raw.oauth.as_ref().map(|at| super::oauth::oauth(at, has_header, problems)).unwrap_or_default();
+            Some(Endpoint::Url {
+                url: problems.keep(url(at))?,
+                headers,
+                oauth,
+                dangerous_allow_private,
+                transport_kind,
+            })
         }
         (_, _, Some(at), _) => {
-            let settings = faults.keep(json_settings(raw.settings.as_ref()));
-            let grant = raw.grant.as_ref().map(|list| grant_list(list, faults)).unwrap_or_default();
-            let env = raw.env.as_ref().map(|env| variables(env, faults)).unwrap_or_default();
+            let settings = problems.keep(json_settings(raw.settings.as_ref()));
+            let grant = raw.grant.as_ref().map(|list| grant_list(list, problems)).unwrap_or_default();
+            let env = raw.env.as_ref().map(|env| variables(env, problems)).unwrap_or_default();
 
-            let component = faults.keep(plugin::parse(at, base))?;
+            let component = problems.keep(plugin::parse(at, base))?;
             Some(Endpoint::Component { component, settings: settings?, grant, env })
         }
         (_, _, _, Some(at)) => Some(Endpoint::Native { name: at.as_str().to_owned() }),
@@ -204,12 +210,12 @@ fn argv(at: &Located<RawCommand>, base: &Path) -> Result<Vec<String>, UnlocatedP
 
 fn variables(
     env: &BTreeMap<Located<String>, Located<RawValue>>,
-    faults: &mut ProblemCollector,
+    problems: &mut ProblemCollector,
 ) -> BTreeMap<String, ConfigValue> {
     let mut variables = BTreeMap::new();
     for (name, at) in env {
-        let good = faults.keep(variable::check(name));
-        let value = faults.keep(value::value(at));
+        let good = problems.keep(variable::check(name));
+        let value = problems.keep(value::value(at));
         variables.extend(good.and(value).map(|value| (name.to_string(), value)));
     }
     variables
@@ -217,14 +223,14 @@ fn variables(
 
 pub(super) fn headers(
     raw: &BTreeMap<Located<String>, Located<RawValue>>,
-    faults: &mut ProblemCollector,
+    problems: &mut ProblemCollector,
 ) -> BTreeMap<String, ConfigValue> {
     let mut headers = BTreeMap::new();
     for (name, at) in raw {
-        let value = faults.keep(header(name, at));
+        let value = problems.keep(header(name, at));
         let lower = name.to_ascii_lowercase();
         if headers.contains_key(&lower) {
-            faults.0.push(
+            problems.0.push(
                 UnlocatedProblem::new(name.span(), format!("header {:?} is given twice", name.as_str()))
                     .help("keep one"),
             );

@@ -22,12 +22,12 @@ pub struct TelemetryConfig {
     pub metrics_interval: Option<Duration>,
 }
 
-/// Validates where spans and metrics are sent; every problem is added to `faults`.
-pub(super) fn telemetry(raw: &RawTelemetry, faults: &mut ProblemCollector) -> Option<TelemetryConfig> {
-    let otlp = faults.keep(callers::web(&raw.otlp, "http://127.0.0.1:4318"));
-    let headers = source::headers(&raw.headers, faults);
+/// Validates where spans and metrics are sent; every problem is added to `problems`.
+pub(super) fn telemetry(raw: &RawTelemetry, problems: &mut ProblemCollector) -> Option<TelemetryConfig> {
+    let otlp = problems.keep(callers::web(&raw.otlp, "http://127.0.0.1:4318"));
+    let headers = source::headers(&raw.headers, problems);
     let interval = raw.metrics_interval.as_ref();
     let metrics_interval =
-        interval.and_then(|at| faults.keep(value::duration_within(at, INTERVAL_LEAST, INTERVAL_MOST)));
+        interval.and_then(|at| problems.keep(value::duration_within(at, INTERVAL_LEAST, INTERVAL_MOST)));
     Some(TelemetryConfig { otlp: otlp?, headers, metrics_interval })
 }

@@ -102,7 +102,7 @@ pub(super) fn config(wrap: &WrapOptions) -> Result<Config, ConfigError> {
         )]),
         ..RawConfig::default()
     };
-    let refuse = |faults: Vec<UnlocatedProblem>| ConfigError::of(faults, None, "");
+    let refuse = |problems: Vec<UnlocatedProblem>| ConfigError::of(problems, None, "");
     let mut config = build::build(&raw, None, &wrap.base).map_err(refuse)?;
     if let Some(names) = &wrap.names {
         config.sources.values_mut().for_each(|source| source.names = names.clone());

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::item::{Item, ItemKind};
+use crate::name::SourceName;
 use crate::protocol::Json;
 
 pub(crate) use resolved::tree_of;
@@ -81,6 +82,12 @@ pub struct LockedItem {
     pub accepted: String,
     /// The definition, so that a change can be shown.
     pub definition: String,
+}
+
+/// Returns the pin by which `portcullis lock accept` names exactly this definition: the source, `@` and the digest.
+#[must_use]
+pub fn pin(source: &SourceName, definition: Digest) -> String {
+    format!("{source}@{definition}")
 }
 
 /// A package that is pinned with everything it depends on.

@@ -15,7 +15,7 @@ use crate::control::{ControlRefusal, ControlReply, ListedDefinition};
 use crate::digest::Digest;
 use crate::item::{Item, ItemKind};
 use crate::ledger::{Event, EventKind};
-use crate::lockfile::{Acceptance, Lockfile};
+use crate::lockfile::{Acceptance, Lockfile, pin};
 use crate::name::SourceName;
 
 /// The longest time that a running broker takes to list what its sources offer: less than
@@ -65,7 +65,7 @@ impl ComparedDefinition {
     /// Returns the pin that names exactly this definition: the source, `@` and the digest.
     #[must_use]
     pub fn pin(&self) -> String {
-        format!("{}@{}", self.source, self.digest)
+        pin(&self.source, self.digest)
     }
 }
 

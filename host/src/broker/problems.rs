@@ -1,4 +1,4 @@
-//! Problems that would appear when the broker serves: `check` reports it before an agent meets it.
+//! Problems that would appear when the broker serves: `check` reports them before an agent meets them.
 
 mod rules;
 
@@ -168,10 +168,10 @@ fn unmatched<'a>(
     items: &[&Item],
     names: impl Fn(&Item) -> Vec<&str>,
 ) -> Result<Vec<(&'static str, &'a str)>, FilterError> {
+    let all: Vec<&str> = items.iter().flat_map(|item| names(item)).collect();
     let mut unmatched = Vec::new();
     for (key, patterns) in lists {
         for pattern in *patterns {
-            let all: Vec<&str> = items.iter().flat_map(|item| names(item)).collect();
             if pattern != "*" && !is_match(pattern, &all)? {
                 unmatched.push((*key, pattern.as_str()));
             }

@@ -1,5 +1,6 @@
 //! The errors with which building a broker fails.
 
+use std::io;
 use std::path::Path;
 
 use crate::catalog::FilterError;
@@ -54,7 +55,7 @@ pub enum BuildError {
         error: Box<PluginError>,
     },
     /// The program added two of the same role under one name.
-    #[error("the program adds two of the role {role} under the name `{name}`: give each a name of its own")]
+    #[error("the program adds a second {role} under the name `{name}`: give each a name of its own")]
     NativeTwice {
         /// The role: `policy`, `sink` or `source`.
         role: &'static str,
@@ -137,7 +138,10 @@ pub enum BuildError {
     #[error("{0}")]
     Sinks(String),
     /// The socket for the command line cannot be opened.
-    #[error("control socket in {folder:?}: {error}")]
+    #[error(
+        "control socket in {}: {error}; choose a `data-dir` in which this user can create files and sockets",
+        .folder.display()
+    )]
     Control {
         /// The data folder.
         folder: std::path::PathBuf,
@@ -167,21 +171,18 @@ fn listed_place(config: &Config, list: &str, position: usize) -> String {
     }
 }
 
-/// The end of the system's message for a file that does not exist.
-const NOT_FOUND: &str = "(os error 2)";
-
 /// Returns what to write or to do after an error of a plugin, if that follows from the error.
 fn way_out(error: &PluginError) -> String {
     match error {
         PluginError::UnknownBuiltin { name, known } => {
-            let known = known.split('`').filter_map(|word| word.strip_prefix("builtin:"));
-            most_similar(name, known).map(|near| format!("; did you mean `builtin:{near}`?")).unwrap_or_default()
+            let near = most_similar(name, known.iter().copied());
+            near.map(|near| format!("; did you mean `builtin:{near}`?")).unwrap_or_default()
         }
         PluginError::File { file, .. } => match Path::new(file).parent() {
             Some(folder) if !folder.exists() => format!("; make the folder with `mkdir -p '{}'`", folder.display()),
             _ => String::new(),
         },
-        PluginError::Read { reason, .. } if reason.ends_with(NOT_FOUND) => {
+        PluginError::Read { error, .. } if error.kind() == io::ErrorKind::NotFound => {
             "; build it first, or correct the path".to_owned()
         }
         error => type_hint(&error.to_string()).map(|hint| format!("; {hint}")).unwrap_or_default(),

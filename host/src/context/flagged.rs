@@ -7,7 +7,7 @@ use super::scan_cache::Flags;
 use crate::config::ScanMode;
 use crate::digest::Digest;
 use crate::item::{Item, ItemKind};
-use crate::lockfile::{Acceptance, Lockfile};
+use crate::lockfile::{self, Acceptance, Lockfile};
 use crate::name::SourceName;
 use crate::scan::{Finding, Severity};
 
@@ -100,7 +100,7 @@ impl Upstream {
             kind: item.kind,
             name: item.exposed.clone(),
             definition: item.digest,
-            pin: format!("{}@{}", self.config.name, item.digest),
+            pin: lockfile::pin(&self.config.name, item.digest),
             state: self.state_of(findings, &lock.of(item, self.identity)),
             findings: findings.clone(),
         }

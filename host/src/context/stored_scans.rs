@@ -3,15 +3,14 @@
 //! The file is believed as the lock file is: the data folder is its user's alone. It holds for one version of the scanner.
 
 use std::collections::HashMap;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::stored_json;
 use crate::digest::Digest;
 use crate::name::SourceName;
-use crate::private;
 use crate::scan::{self, Finding};
 
 /// The folder of the files, in the data folder.
@@ -30,7 +29,6 @@ pub(super) type Known = HashMap<Digest, Option<Arc<[Finding]>>>;
 /// The findings in the definitions of one source, in a file.
 #[derive(Debug)]
 pub(super) struct StoredScans {
-    folder: PathBuf,
     path: PathBuf,
 }
 
@@ -45,8 +43,7 @@ struct Stored {
 
 impl StoredScans {
     pub(super) fn new(data_dir: &Path, source: &SourceName) -> Self {
-        let folder = data_dir.join(FOLDER);
-        Self { path: folder.join(format!("{source}.json")), folder }
+        Self { path: data_dir.join(FOLDER).join(format!("{source}.json")) }
     }
 
     pub(super) fn exists(&self) -> bool {
@@ -56,12 +53,8 @@ impl StoredScans {
     /// Returns what is stored. A file that cannot be read, or that another version of the scanner made, counts as none: the
     /// definitions are scanned then.
     pub(super) fn read(&self) -> Known {
-        let Some(file) = private::open(&self.path).ok().flatten() else { return Known::new() };
-        let mut text = Vec::new();
-        let is_whole = file.take(MAX_BYTES + 1).read_to_end(&mut text).is_ok_and(|bytes| bytes as u64 <= MAX_BYTES);
-        let stored = serde_json::from_slice::<Stored>(&text).ok();
-        let findings =
-            stored.filter(|stored| is_whole && stored.scanner == scan::VERSION).map(|stored| stored.findings);
+        let stored = stored_json::read::<Stored>(&self.path, MAX_BYTES);
+        let findings = stored.filter(|stored| stored.scanner == scan::VERSION).map(|stored| stored.findings);
         let kept = |findings: Vec<Finding>| (!findings.is_empty()).then(|| Arc::from(findings));
         findings.unwrap_or_default().into_iter().map(|(digest, findings)| (digest, kept(findings))).collect()
     }
@@ -74,12 +67,7 @@ impl StoredScans {
         let findings =
             known.iter().map(|(digest, findings)| (*digest, findings.as_deref().unwrap_or_default().to_vec()));
         let stored = Stored { scanner: scan::VERSION.to_owned(), findings: findings.collect() };
-        let Ok(text) = serde_json::to_vec(&stored) else { return };
-        if text.len() as u64 > MAX_BYTES {
-            return;
-        }
-        let written = private::folder(&self.folder).and_then(|()| private::replace(&self.path, &text));
-        if let Err(error) = written {
+        if let Err(error) = stored_json::write(&self.path, &stored, MAX_BYTES) {
             tracing::debug!(%error, "what was found in definitions is not kept for the next start");
         }
     }

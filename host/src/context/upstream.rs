@@ -61,9 +61,9 @@ pub(crate) struct Upstream {
     pub(crate) metrics: Arc<SourceMetrics>,
     /// The counts of the calls that the source has.
     pub(crate) open_calls: Arc<CallCounts>,
-    last: Mutex<Last>,
+    last: Mutex<LastDiscovery>,
     /// The description that the source gave when it last connected, or `None` if it never connected.
-    pub(super) announced: Mutex<Option<StoredDescription>>,
+    pub(super) description: Mutex<Option<StoredDescription>>,
     pub(super) data_dir: PathBuf,
     /// The remarks on the last list of each kind, as they were logged.
     recorded_remarks: Mutex<HashMap<ItemKind, Vec<Remark>>>,
@@ -121,7 +121,7 @@ pub(crate) struct DiscoveredSource {
 
 /// The result of the last discovery: `status` shows it, and an unchanged list is not digested again.
 #[derive(Debug, Default)]
-struct Last {
+struct LastDiscovery {
     definitions: Vec<Json>,
     tools: Option<Arc<[Arc<Item>]>>,
     remarks: Arc<[Remark]>,
@@ -136,7 +136,7 @@ struct Last {
 impl Upstream {
     /// Makes the source as it is configured, and starts nothing. A source that cannot be made is one that always fails,
     /// unless it is required.
-    /// `metrics` are the counters of the source of this name in the configuration before.
+    /// `metrics` are the counters of the source of this name in the previous configuration.
     pub(crate) async fn new(
         builder: &SourceBuilder<'_>,
         fingerprint: Digest,
@@ -157,7 +157,7 @@ impl Upstream {
         // The name is part of the digest: the same program twice may stand for two accounts, and an approval of one
         // does not count for the other.
         let identity = Digest::of(json!([config.name, built.identity]).to_string().as_bytes());
-        let announced = StoredDescription::load(builder.data_dir, &config.name, identity);
+        let description = StoredDescription::load(builder.data_dir, &config.name, identity);
         let scans = ScanCache::stored_in(builder.data_dir, &config.name);
         Ok(Self {
             labels: flow::SourceLabels::of(&config),
@@ -174,7 +174,7 @@ impl Upstream {
             metrics: metrics.cloned().unwrap_or_default(),
             open_calls: Arc::default(),
             last: Mutex::default(),
-            announced: Mutex::new(announced),
+            description: Mutex::new(description),
             data_dir: builder.data_dir.to_owned(),
             recorded_remarks: Mutex::default(),
             met: Mutex::default(),
@@ -263,10 +263,10 @@ impl Upstream {
         };
         let instructions = discovery.instructions.map(|text| self.instructions(&text));
         let flags = self.scanned(ItemKind::Tool, items.iter().chain(&instructions)).await?;
-        self.keep_announcement(&discovery.capabilities, &items, instructions.as_deref()).await;
+        self.keep_description(&discovery.capabilities, &items, instructions.as_deref()).await;
         // A source that speaks no revision keeps no stream open either.
         let era = revision(&discovery.protocol).map_or(Era::Legacy, Era::of);
-        *self.last.lock() = Last {
+        *self.last.lock() = LastDiscovery {
             definitions,
             tools: Some(items.clone()),
             remarks: remarks.clone(),

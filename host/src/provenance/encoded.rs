@@ -57,7 +57,10 @@ impl Decoder {
             if wanted {
                 visit(reading);
             }
-            for decoded in if depth == 0 || self.is_cut() { Vec::new() } else { decoded(reading) } {
+            if depth == 0 || self.is_cut() {
+                continue;
+            }
+            for decoded in decoded(reading) {
                 // It is read in both directions.
                 self.left = self.left.and_then(|left| left.checked_sub(2 * decoded.len()));
                 if self.is_cut() {
@@ -102,7 +105,7 @@ fn decoded(text: &str) -> Vec<String> {
 /// tried.
 fn runs(run: &str, found: &mut Vec<String>) {
     if run.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        found.extend((0..2).filter_map(|from| run.get(from..)).filter_map(|run| text_of(&hex(run))));
+        found.extend((0..2).filter_map(|from| run.get(from..)).filter_map(|run| text_of(&hex_decoded(run))));
     }
     // A word of lower-case letters alone is prose, not base64.
     if run.bytes().all(|byte| byte.is_ascii_lowercase()) {
@@ -127,7 +130,7 @@ fn text_of(bytes: &[u8]) -> Option<String> {
     (bytes.len() >= 6 && readable() * 4 >= bytes.len() * 3).then(|| String::from_utf8_lossy(bytes).into_owned())
 }
 
-fn hex(run: &str) -> Vec<u8> {
+fn hex_decoded(run: &str) -> Vec<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok()).unwrap_or_default();
     run.as_bytes().chunks_exact(2).map(|pair| pair.iter().fold(0, |sum, byte| sum << 4 | digit(*byte))).collect()
 }

@@ -13,12 +13,17 @@ pub(super) const BLOCK: usize = 16;
 /// share with it contains one.
 pub(super) const STEP: usize = 8;
 
-/// The fewest letters and digits of a word with a digit in it, of a value, of a name with `@`, a dot or a digit, and of
-/// a name of letters with dashes. Shorter ones occur everywhere.
-const WORD: usize = 6;
-const VALUE: usize = 8;
-const NAME: usize = 8;
-const LETTERS: usize = 16;
+/// The fewest letters and digits of a word with a digit in it. Shorter ones occur everywhere.
+const MIN_WORD_WITH_DIGIT: usize = 6;
+
+/// The fewest letters and digits of a value, for the same reason.
+const MIN_VALUE: usize = 8;
+
+/// The fewest letters and digits of a name with `@`, a dot or a digit, for the same reason.
+const MIN_NAME: usize = 8;
+
+/// The fewest letters of a name of letters and dashes. Shorter ones are ordinary words.
+const MIN_DASHED_NAME: usize = 16;
 
 /// The fewest digits of a number that is written in groups.
 const DIGITS: usize = 12;
@@ -165,7 +170,7 @@ impl<'a, F: FnMut(u64)> Fingerprints<'a, F> {
         if let Some(pair) = self.key.end_pair(pair, begin, now).filter(|_| self.positions == Positions::Every8th) {
             (self.found)(pair);
         }
-        if now.letters - begin.letters >= WORD && now.digits > begin.digits {
+        if now.letters - begin.letters >= MIN_WORD_WITH_DIGIT && now.digits > begin.digits {
             self.emit(begin, now);
         }
     }
@@ -176,7 +181,7 @@ impl<'a, F: FnMut(u64)> Fingerprints<'a, F> {
             return;
         }
         let identifies = now.digits > name.begin.digits || name.address;
-        if now.letters - name.begin.letters >= if identifies { NAME } else { LETTERS } {
+        if now.letters - name.begin.letters >= if identifies { MIN_NAME } else { MIN_DASHED_NAME } {
             self.emit(name.begin, now);
         }
     }
@@ -190,7 +195,7 @@ impl<'a, F: FnMut(u64)> Fingerprints<'a, F> {
     }
 
     fn end_value(&mut self, begin: Option<Position>, now: Position) {
-        if let Some(begin) = begin.filter(|begin| now.letters - begin.letters >= VALUE) {
+        if let Some(begin) = begin.filter(|begin| now.letters - begin.letters >= MIN_VALUE) {
             self.emit(begin, now);
         }
     }

@@ -60,7 +60,8 @@ struct Lookup<'a> {
     found: Vec<(SeenResult, String)>,
     /// The indexes of the results that were found. A text may be in the arguments a million times, and in all results.
     known: HashSet<u16>,
-    /// The fingerprints whose results between the first and the last one were visited, as `Places::each` keeps them.
+    /// The fingerprints whose results between the first and the last one were visited, as `FingerprintIndex::each` keeps
+    /// them.
     visited: HashSet<u32>,
 }
 
@@ -81,7 +82,7 @@ impl Lookup<'_> {
         let seen = self.session.seen.lock();
         for fingerprint in self.wanted.drain(..) {
             let Some(seen) = &*seen else { continue };
-            seen.places.each(fingerprint, &mut self.visited, |index| {
+            seen.fingerprints.each(fingerprint, &mut self.visited, |index| {
                 add(&seen.results, index, pointer, (&mut self.known, &mut self.found));
             });
         }
@@ -94,7 +95,7 @@ impl Lookup<'_> {
         }
         let seen = self.session.seen.lock();
         let Some(seen) = &*seen else { return };
-        for index in seen.places.with_all(pairs) {
+        for index in seen.fingerprints.with_all(pairs) {
             add(&seen.results, index, pointer, (&mut self.known, &mut self.found));
         }
     }

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
-use super::places::MAX_FINGERPRINTS;
+use super::fingerprint_index::MAX_FINGERPRINTS;
 use super::*;
 use crate::call::{Call, Params};
 use crate::flow::{CallFlow as _, Effect};
@@ -225,9 +225,9 @@ fn a_result_that_is_kept_while_the_session_is_cleared_is_gone() {
     session.take(0, &result.call, &mut vec![1, 2, 3]);
     assert!(session.seen.lock().is_none());
     see(&session, "web", &[UNTRUSTED], "something else");
-    let before = session.seen.lock().as_ref().unwrap().places.len();
+    let before = session.seen.lock().as_ref().unwrap().fingerprints.len();
     session.take(0, &result.call, &mut vec![1, 2, 3]);
-    assert_eq!(session.seen.lock().as_ref().unwrap().places.len(), before);
+    assert_eq!(session.seen.lock().as_ref().unwrap().fingerprints.len(), before);
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn a_session_that_sees_too_much_is_not_traced_any_more() {
     see(&session, "web", &[UNTRUSTED], halves.0);
     see(&session, "web", &[UNTRUSTED], halves.1);
     assert!(!call(&session, "out", &[], &json!({})).is_traced());
-    assert!(session.seen.lock().as_ref().unwrap().places.len() <= MAX_FINGERPRINTS);
+    assert!(session.seen.lock().as_ref().unwrap().fingerprints.len() <= MAX_FINGERPRINTS);
 
     let session: Arc<SessionFlow> = Arc::default();
     see(&session, "web", &[UNTRUSTED], &"x".repeat(MAX_RESULT_BYTES));

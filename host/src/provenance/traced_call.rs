@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use super::lookup::FoundOrigins;
-use super::{SeenResult, SessionFlow};
+use super::{FlowSnapshot, SeenResult, SessionFlow};
 use crate::call::Call;
 use crate::flow::{CallFlow, Effect, Origin};
 use crate::ledger::EventBody;
@@ -30,17 +30,14 @@ pub struct TracedCall {
     exposed: Arc<str>,
     id: Arc<str>,
     arguments: Json,
-    labels: Vec<String>,
-    traced: bool,
-    /// The number of results that the session had seen.
-    results: u64,
+    /// The session before the call.
+    snapshot: FlowSnapshot,
     found: OnceLock<FoundOrigins>,
 }
 
 impl TracedCall {
     /// Describes a call of this session. Its arguments are looked up when somebody asks for their origins.
     pub fn new(session: &Arc<SessionFlow>, source: SourceFlow, call: &Call) -> Arc<Self> {
-        let snapshot = session.snapshot();
         Arc::new(Self {
             session: Arc::clone(session),
             source,
@@ -48,9 +45,7 @@ impl TracedCall {
             exposed: Arc::clone(&call.item.exposed),
             id: call.id.as_str().into(),
             arguments: call.arguments.clone(),
-            labels: snapshot.labels,
-            traced: snapshot.traced,
-            results: snapshot.results,
+            snapshot: session.snapshot(),
             found: OnceLock::new(),
         })
     }
@@ -81,7 +76,7 @@ impl TracedCall {
         EventBody::new()
             .with("source-labels", &self.source.labels[..])
             .with("effects", effects)
-            .with("labels", &self.labels[..])
+            .with("labels", &self.snapshot.labels[..])
             .with("traced", self.is_traced())
             .with("origins", self.origins().iter().map(origin).collect::<Vec<_>>())
     }
@@ -94,7 +89,7 @@ impl TracedCall {
                 origin.labels.iter().for_each(|label| super::insert(&mut labels, label));
             }
         } else {
-            self.labels.iter().for_each(|label| super::insert(&mut labels, label));
+            self.snapshot.labels.iter().for_each(|label| super::insert(&mut labels, label));
         }
         let (source, exposed, call) = (self.name.clone(), self.exposed.clone(), self.id.clone());
         self.session.keep(
@@ -109,7 +104,7 @@ impl TracedCall {
     }
 
     fn origin(&self, (result, pointer): &(SeenResult, String)) -> Origin {
-        let ago = (self.results + 1).saturating_sub(result.number).max(1);
+        let ago = (self.snapshot.results + 1).saturating_sub(result.number).max(1);
         Origin {
             source: Arc::clone(&result.source),
             exposed: Arc::clone(&result.exposed),
@@ -131,11 +126,11 @@ impl CallFlow for TracedCall {
     }
 
     fn labels(&self) -> &[String] {
-        &self.labels
+        &self.snapshot.labels
     }
 
     fn is_traced(&self) -> bool {
-        self.traced && !self.found().cut
+        self.snapshot.traced && !self.found().cut
     }
 
     fn origins(&self) -> Vec<Origin> {

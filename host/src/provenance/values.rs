@@ -85,7 +85,7 @@ pub(super) fn each_in_arguments(arguments: &Json, visit: &mut dyn FnMut(Part, &s
         return true;
     }
     let mut values = Values { text: String::new(), ends: vec![0] };
-    each_argument(arguments, &mut Place::default(), MAX_DEPTH, &mut values, visit);
+    each_argument(arguments, &mut PointerBuilder::default(), MAX_DEPTH, &mut values, visit);
     if values.each().nth(1).is_some() {
         visit(Part::All, "", &values.text);
         visit(Part::All, "", &values.each().rev().collect::<String>());
@@ -131,16 +131,16 @@ impl Values {
 
 /// The place of a text in arguments: a JSON Pointer, which ends with `…` if it is cut.
 #[derive(Default)]
-struct Place {
-    pointer: String,
+struct PointerBuilder {
+    text: String,
     /// True if nothing is added any more: the pointer is cut, or the text is inside of a string that holds JSON.
     closed: bool,
 }
 
-impl Place {
+impl PointerBuilder {
     /// Visits what is inside of the value at this place, under a name or a number.
     fn inside(&mut self, name: &str, visit: impl FnOnce(&mut Self)) {
-        let (length, closed) = (self.pointer.len(), self.closed);
+        let (length, closed) = (self.text.len(), self.closed);
         self.add("/");
         let mut rest = name.chars();
         // Nothing is read of a name that does not fit.
@@ -154,7 +154,7 @@ impl Place {
             }
         }
         visit(self);
-        self.pointer.truncate(length);
+        self.text.truncate(length);
         self.closed = closed;
     }
 
@@ -162,14 +162,14 @@ impl Place {
         if self.closed {
             return;
         }
-        self.closed = self.pointer.len() + text.len() > MAX_POINTER;
-        self.pointer.push_str(if self.closed { "…" } else { text });
+        self.closed = self.text.len() + text.len() > MAX_POINTER;
+        self.text.push_str(if self.closed { "…" } else { text });
     }
 }
 
 fn each_argument(
     value: &Json,
-    place: &mut Place,
+    pointer: &mut PointerBuilder,
     depth: usize,
     values: &mut Values,
     visit: &mut dyn FnMut(Part, &str, &str),
@@ -180,27 +180,27 @@ fn each_argument(
             let text = value.read::<String>().unwrap_or_else(|_| value.as_str().trim_matches('"').to_owned());
             if let Some(json) = opened(&text).filter(|_| depth > 0) {
                 // The text of the JSON is visited under the place of the string that holds it.
-                let closed = std::mem::replace(&mut place.closed, true);
-                each_argument(&json, place, depth - 1, values, visit);
-                place.closed = closed;
+                let closed = std::mem::replace(&mut pointer.closed, true);
+                each_argument(&json, pointer, depth - 1, values, visit);
+                pointer.closed = closed;
             }
-            visit(Part::Value, &place.pointer, &text);
+            visit(Part::Value, &pointer.text, &text);
             values.push(&text);
         }
         Some(b'-' | b'0'..=b'9') => {
-            visit(Part::Value, &place.pointer, value.as_str());
+            visit(Part::Value, &pointer.text, value.as_str());
             values.push(value.as_str());
         }
         Some(b'[') => {
             for (index, item) in value.items().unwrap_or_default().iter().enumerate() {
-                place.inside(&index.to_string(), |place| each_argument(item, place, depth, values, visit));
+                pointer.inside(&index.to_string(), |pointer| each_argument(item, pointer, depth, values, visit));
             }
         }
         Some(b'{') => {
             for (name, member) in value.members().unwrap_or_default() {
-                place.inside(&name, |place| {
-                    visit(Part::Name, &place.pointer, &name);
-                    each_argument(&member, place, depth, values, visit);
+                pointer.inside(&name, |pointer| {
+                    visit(Part::Name, &pointer.text, &name);
+                    each_argument(&member, pointer, depth, values, visit);
                 });
             }
         }

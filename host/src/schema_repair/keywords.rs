@@ -138,7 +138,7 @@ pub(super) fn written_keywords(
             }
             "items" if !value.is_array() => {}
             "additionalProperties" if value.as_object().is_some_and(|value| !value.is_empty()) => {}
-            "additionalProperties" | "unevaluatedProperties" | "uniqueItems" if value.is_boolean() && value != true => {
+            "additionalProperties" | "unevaluatedProperties" | "uniqueItems" if *value == false => {
                 repairs.add(RepairKind::Keyword, at, keyword);
             }
             "additionalProperties" => repairs.add(RepairKind::Keyword, at, keyword),

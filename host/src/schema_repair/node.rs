@@ -1,6 +1,7 @@
 //! Builds the tree of a schema in the keywords that models read, from which the repaired schema is written.
 
 use std::collections::BTreeSet;
+use std::collections::hash_map::Entry;
 
 use serde_json::{Value, json};
 
@@ -190,9 +191,9 @@ impl<'a> NodeBuilder<'a> {
         for value in values {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             types = types | Types::of(value);
-            if !by_text.by_text.contains_key(&text) {
-                by_text.by_text.insert(text.clone(), Json::of(value));
-                texts.push(text);
+            if let Entry::Vacant(entry) = by_text.by_text.entry(text) {
+                texts.push(entry.key().clone());
+                entry.insert(Json::of(value));
             }
         }
         if types != Types::STRING {

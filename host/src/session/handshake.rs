@@ -61,7 +61,7 @@ impl ConfiguredSession {
         let lock = self.context.lockfile_or_empty();
         let (upstreams, mut known) = (Vec::from_iter(self.upstreams()), Vec::new());
         for upstream in &upstreams {
-            known.extend(upstream.announced().await.map(|announced| (Arc::clone(upstream), announced)));
+            known.extend(upstream.described().await.map(|described| (Arc::clone(upstream), described)));
         }
         let unavailable_sources = match partial {
             Some(partial) => {
@@ -71,11 +71,11 @@ impl ConfiguredSession {
                 Unavailable { off: off_sentence(&self.expected_off(&lock).await), ..unavailable_sources(&upstreams) }
             }
         };
-        let parts = known.iter().map(|(upstream, announced)| {
+        let parts = known.iter().map(|(upstream, described)| {
             let shown =
-                |said: &&Item| !upstream.quarantines(said, &announced.tools.flags, &lock.of(said, upstream.identity));
-            let instructions = announced.instructions.as_deref().filter(shown);
-            OfferedPart { name: &upstream.config.name, capabilities: &announced.capabilities, instructions }
+                |said: &&Item| !upstream.quarantines(said, &described.tools.flags, &lock.of(said, upstream.identity));
+            let instructions = described.instructions.as_deref().filter(shown);
+            OfferedPart { name: &upstream.config.name, capabilities: &described.capabilities, instructions }
         });
         let mut offers = merged(self.agent.era, true, &unavailable_sources, parts);
         if let Value::Object(capabilities) = &mut offers.capabilities
@@ -93,7 +93,7 @@ impl ConfiguredSession {
     async fn expected_off(&self, lock: &Lockfile) -> BTreeSet<Arc<str>> {
         let mut off = BTreeSet::new();
         for (upstream, filter) in self.context.admitted(&self.caller.profile) {
-            for item in upstream.announced_destructive() {
+            for item in upstream.described_destructive() {
                 let acceptance = lock.of(&item, upstream.identity);
                 if upstream.turns_off(&item, &acceptance, &self.profile) {
                     let risk = risk_of(&item, &upstream.config, false, &acceptance);
@@ -119,7 +119,7 @@ fn unavailable_sources(upstreams: &[Arc<Upstream>]) -> Unavailable<'_> {
         let health = upstream.source.health();
         match health.error {
             Some(_) if !health.connected => missing.insert(upstream.config.offered_as()),
-            _ if !upstream.is_announced() => starting.insert(upstream.config.offered_as()),
+            _ if !upstream.is_described() => starting.insert(upstream.config.offered_as()),
             _ => continue,
         };
     }

@@ -17,8 +17,6 @@ pub(crate) fn find(name: &str) -> Result<&'static [u8], PluginError> {
         return Err(PluginError::NoCompiler { plugin: format!("builtin:{name}") });
     }
     let found = BUILTINS.iter().find(|(known, _)| *known == name);
-    found.map(|(_, bytes)| *bytes).ok_or_else(|| {
-        let known = BUILTINS.iter().map(|(known, _)| format!("`builtin:{known}`")).collect::<Vec<_>>().join(", ");
-        PluginError::UnknownBuiltin { name: name.to_owned(), known }
-    })
+    let unknown = || PluginError::UnknownBuiltin { name: name.to_owned(), known: builtin_names().collect() };
+    found.map(|(_, bytes)| *bytes).ok_or_else(unknown)
 }

@@ -1,6 +1,6 @@
 //! The two ways in which a plugin fails: it cannot be loaded, or it fails while it runs.
 
-use std::fmt;
+use std::{fmt, io};
 
 /// An error that says why a plugin cannot be loaded. Each message names the plugin and says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -18,12 +18,12 @@ pub enum PluginError {
         reason: String,
     },
     /// There is no built-in plugin of that name.
-    #[error("there is no plugin `builtin:{name}`; there are {known}")]
+    #[error("there is no plugin `builtin:{name}`; there are {}", listed(known))]
     UnknownBuiltin {
         /// The name in the configuration.
         name: String,
-        /// The names that exist.
-        known: String,
+        /// The names that exist, without `builtin:`.
+        known: Vec<&'static str>,
     },
     /// The program that embeds the broker brings no native policy or sink of that name.
     #[error(
@@ -46,12 +46,12 @@ pub enum PluginError {
         why: &'static str,
     },
     /// The file cannot be read.
-    #[error("{plugin} cannot be read: {reason}")]
+    #[error("{plugin} cannot be read: {error}")]
     Read {
         /// The file.
         plugin: String,
-        /// The system's error message.
-        reason: String,
+        /// The error of the system.
+        error: io::Error,
     },
     /// The plugin cannot be fetched from its registry.
     #[error("{plugin} cannot be fetched: {reason}")]
@@ -264,6 +264,11 @@ pub enum PluginError {
         /// The system's error message.
         reason: String,
     },
+}
+
+/// Returns the names of built-in plugins as the configuration has them.
+fn listed(known: &[&str]) -> String {
+    known.iter().map(|known| format!("`builtin:{known}`")).collect::<Vec<_>>().join(", ")
 }
 
 /// A failure of a plugin while it runs. The caller that asked it for a decision must deny.

@@ -223,7 +223,7 @@ fn file(path: &Path) -> Result<Vec<u8>, PluginError> {
     let mut bytes = Vec::new();
     // One byte more than the limit, to tell a file that is too large from one that just fits.
     let read = File::open(path).and_then(|file| file.take(limits::COMPONENT_BYTES + 1).read_to_end(&mut bytes));
-    read.map_err(|error| PluginError::Read { plugin: plugin.clone(), reason: error.to_string() })?;
+    read.map_err(|error| PluginError::Read { plugin: plugin.clone(), error })?;
     if bytes.len() as u64 > limits::COMPONENT_BYTES {
         let (needs, limit) = ("a larger file".into(), format!("{} MiB", limits::COMPONENT_BYTES >> 20));
         return Err(PluginError::TooLarge { plugin, needs, limit });

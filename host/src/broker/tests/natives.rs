@@ -273,7 +273,7 @@ async fn what_the_program_and_the_configuration_do_not_both_name_is_an_error() {
         (builder(calc()).policy("obedient", Obedient), "add `plugin = \"native:obedient\"` to `[[policies]]`"),
         (builder(calc()).sink("keeping", Keeping::default()), "add `plugin = \"native:keeping\"` to `[[sinks]]`"),
         (builder(calc()).source("notes", Notes("1")), "add `native = \"notes\"` to a source"),
-        (obedient(json!({})).policy("obedient", Obedient), "two of the role policy under the name `obedient`"),
+        (obedient(json!({})).policy("obedient", Obedient), "adds a second policy under the name `obedient`"),
         (builder(calc().policy(json!({ "plugin": OBEDIENT }))), "has no policy `native:obedient`; it brings none"),
         (
             obedient(json!({})).sink("keeping", Keeping::default()),

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::provenance::encoded::Decoder;
-use crate::provenance::places::MAX_BETWEEN;
+use crate::provenance::fingerprint_index::MAX_BETWEEN;
 
 #[test]
 fn a_long_name_is_not_copied_for_each_value_under_it() {
@@ -101,12 +101,12 @@ fn a_session_with_too_many_kinds_of_results_is_not_traced_any_more() {
 
 #[test]
 fn results_that_cannot_be_kept_between_the_first_and_the_last_are_reported() {
-    let mut places = Places::default();
-    (0..4).for_each(|kind| places.add_result(kind));
+    let mut index = FingerprintIndex::default();
+    (0..4).for_each(|kind| index.add_result(kind));
     let fingerprints = 0..u64::try_from(MAX_BETWEEN).unwrap();
     for result in 0..3 {
-        assert!(fingerprints.clone().all(|fingerprint| places.insert(fingerprint, result)));
+        assert!(fingerprints.clone().all(|fingerprint| index.insert(fingerprint, result)));
     }
-    assert!(!places.insert(0, 3), "there is no room for the third result");
-    assert!(places.insert(u64::MAX, 3), "the first result of a fingerprint needs none");
+    assert!(!index.insert(0, 3), "there is no room for the third result");
+    assert!(index.insert(u64::MAX, 3), "the first result of a fingerprint needs none");
 }

@@ -57,22 +57,22 @@ fn every_kind_is_kept_in_whatever_order_results_are_taken() {
     // The kinds of five results. Each order is a number whose digits say which of the remaining ones comes next.
     let kinds = [0, 1, 0, 2, 0];
     for order in 0..120 {
-        let mut places = Places::default();
-        kinds.iter().for_each(|kind| places.add_result(*kind));
+        let mut index = FingerprintIndex::default();
+        kinds.iter().for_each(|kind| index.add_result(*kind));
         let (mut order, mut left) = (order, vec![0, 1, 2, 3, 4]);
         while !left.is_empty() {
             let next = order % left.len();
             order /= left.len();
             let result = left.remove(next);
-            assert!(places.insert(7, result));
-            assert!(places.insert(8, result));
+            assert!(index.insert(7, result));
+            assert!(index.insert(8, result));
         }
         let mut found = HashSet::new();
-        places.each(7, &mut HashSet::new(), |result| {
+        index.each(7, &mut HashSet::new(), |result| {
             found.insert(kinds[usize::from(result)]);
         });
         assert_eq!(found, HashSet::from([0, 1, 2]));
-        let found: HashSet<_> = places.with_all(&[7, 8]).into_iter().map(|result| kinds[usize::from(result)]).collect();
+        let found: HashSet<_> = index.with_all(&[7, 8]).into_iter().map(|result| kinds[usize::from(result)]).collect();
         assert_eq!(found, HashSet::from([0, 1, 2]));
     }
 }

@@ -176,7 +176,7 @@ impl ConfiguredSession {
         contested.extend(contested_by_broker(&self.profile, kind, &catalog));
         if kind == ItemKind::Tool {
             for (missing, _) in offered.absent.iter().filter(|(missing, _)| missing.config.group.is_none()) {
-                let names = missing.announced_tools();
+                let names = missing.described_tools();
                 let taken = catalog.items().iter().filter(|item| names.contains(&*item.exposed));
                 contested.extend(taken.map(|item| ContestedName::of_missing(item, &missing.config.name)));
             }

@@ -55,8 +55,10 @@ fn found(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 async fn tested(host: &PluginHost, fixture: &Fixture, json: bool) -> anyhow::Result<usize> {
     let file = fixture.file.display().to_string();
     let plugins = DecidingPlugins::load(host, &fixture.config).await.map_err(|error| {
-        let is_missing =
-            matches!(error.downcast_ref(), Some(PluginError::Read { reason, .. }) if reason.ends_with("(os error 2)"));
+        let is_missing = matches!(
+            error.downcast_ref(),
+            Some(PluginError::Read { error, .. }) if error.kind() == std::io::ErrorKind::NotFound
+        );
         let way_out = if is_missing { ": build the plugin first, or correct its path" } else { "" };
         error.context(format!("{file}{way_out}"))
     })?;

@@ -16,35 +16,35 @@ pub(super) const MAX_KINDS: usize = 128;
 
 /// The results that have each fingerprint.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct FingerprintIndex {
     /// The kind of each result, below [`MAX_KINDS`].
     kinds: Vec<u8>,
-    places: HashMap<u64, Place, BuildHasherDefault<Identity>>,
+    by_fingerprint: HashMap<u64, FingerprintResults, BuildHasherDefault<Identity>>,
     between: Vec<Between>,
 }
 
 /// The results that have one fingerprint, as indexes.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct FingerprintResults {
     first: u16,
     last: u16,
-    /// The number of entries up to and with the newest one of this fingerprint in [`Places::between`], or 0 if it has
-    /// none.
+    /// The number of entries up to and with the newest one of this fingerprint in [`FingerprintIndex::between`], or 0 if
+    /// it has none.
     between: u32,
 }
 
 // A fingerprint takes no more memory than its hash, the first and the last result would with their padding.
-const _: () = assert!(size_of::<(u64, Place)>() == 16 && size_of::<Between>() == 8);
+const _: () = assert!(size_of::<(u64, FingerprintResults)>() == 16 && size_of::<Between>() == 8);
 
 /// A result of a kind that neither the first nor the last result of its fingerprint has.
 #[derive(Debug, Clone, Copy)]
 struct Between {
     result: u16,
-    /// The next entry of the same fingerprint, as in [`Place::between`].
+    /// The next entry of the same fingerprint, as in [`FingerprintResults::between`].
     next: u32,
 }
 
-impl Places {
+impl FingerprintIndex {
     /// Adds a result. Its index is the number of those before it.
     pub(super) fn add_result(&mut self, kind: u8) {
         self.kinds.push(kind);
@@ -52,34 +52,34 @@ impl Places {
 
     /// Returns the number of fingerprints.
     pub(super) fn len(&self) -> usize {
-        self.places.len()
+        self.by_fingerprint.len()
     }
 
     /// Notes that a result has a fingerprint. Returns false if that cannot be kept.
     pub(super) fn insert(&mut self, fingerprint: u64, result: u16) -> bool {
-        let Some(place) = self.places.get_mut(&fingerprint) else {
+        let Some(results) = self.by_fingerprint.get_mut(&fingerprint) else {
             let fits = self.len() < MAX_FINGERPRINTS;
             if fits {
-                self.places.insert(fingerprint, Place { first: result, last: result, between: 0 });
+                self.by_fingerprint.insert(fingerprint, FingerprintResults { first: result, last: result, between: 0 });
             }
             return fits;
         };
-        if result == place.first || result == place.last {
+        if result == results.first || result == results.last {
             return true;
         }
         // Two results may be taken at the same time, so that this one need not be the last.
-        let mut ordered = [place.first, place.last, result];
+        let mut ordered = [results.first, results.last, result];
         ordered.sort_unstable();
         let [first, middle, last] = ordered;
-        (place.first, place.last) = (first, last);
+        (results.first, results.last) = (first, last);
         let kind = kind_of(&self.kinds, middle);
-        if results(&self.between, *place).any(|result| kind_of(&self.kinds, result) == kind) {
+        if all_results(&self.between, *results).any(|result| kind_of(&self.kinds, result) == kind) {
             return true;
         }
         let fits = self.between.len() < MAX_BETWEEN;
         if fits {
-            self.between.push(Between { result: middle, next: place.between });
-            place.between = u32::try_from(self.between.len()).unwrap_or_default();
+            self.between.push(Between { result: middle, next: results.between });
+            results.between = u32::try_from(self.between.len()).unwrap_or_default();
         }
         fits
     }
@@ -87,11 +87,11 @@ impl Places {
     /// Visits the results that have a fingerprint. `visited` has the fingerprints whose results between the first and the
     /// last one were visited before: they are left out.
     pub(super) fn each(&self, fingerprint: u64, visited: &mut HashSet<u32>, mut visit: impl FnMut(u16)) {
-        let Some(place) = self.places.get(&fingerprint) else { return };
-        visit(place.first);
-        visit(place.last);
-        if place.between > 0 && visited.insert(place.between) {
-            after(&self.between, place.between).for_each(visit);
+        let Some(results) = self.by_fingerprint.get(&fingerprint) else { return };
+        visit(results.first);
+        visit(results.last);
+        if results.between > 0 && visited.insert(results.between) {
+            after(&self.between, results.between).for_each(visit);
         }
     }
 
@@ -101,16 +101,16 @@ impl Places {
         let (mut from, mut to, mut kinds) = (0, u16::MAX, u128::MAX);
         let mut of_last = None;
         for fingerprint in fingerprints {
-            let Some(place) = self.places.get(fingerprint).copied() else { return Vec::new() };
+            let Some(results) = self.by_fingerprint.get(fingerprint).copied() else { return Vec::new() };
             // A result between the first and the last that have one of them may have it, too.
-            (from, to) = (place.first.max(from), place.last.min(to));
-            kinds &= results(&self.between, place).fold(0, |kinds: u128, result| kinds | bit(result));
-            of_last = Some(place);
+            (from, to) = (results.first.max(from), results.last.min(to));
+            kinds &= all_results(&self.between, results).fold(0, |kinds: u128, result| kinds | bit(result));
+            of_last = Some(results);
         }
         let Some(of_last) = of_last.filter(|_| from <= to) else { return Vec::new() };
         let mut found = vec![from, to];
         kinds &= !(bit(from) | bit(to));
-        for result in results(&self.between, of_last) {
+        for result in all_results(&self.between, of_last) {
             if kinds & bit(result) != 0 {
                 kinds &= !bit(result);
                 found.push(result);
@@ -121,8 +121,8 @@ impl Places {
 }
 
 /// Returns the results that are kept of a fingerprint.
-fn results(between: &[Between], place: Place) -> impl Iterator<Item = u16> {
-    [place.first, place.last].into_iter().chain(after(between, place.between))
+fn all_results(between: &[Between], results: FingerprintResults) -> impl Iterator<Item = u16> {
+    [results.first, results.last].into_iter().chain(after(between, results.between))
 }
 
 /// Returns the results of an entry and of those that it leads to.
