@@ -11,8 +11,8 @@ use tokio::sync::{mpsc, watch};
 use super::Session;
 use super::change_receiver::ChangeReceiver;
 use super::configured::ConfiguredSession;
+use super::delay_budget::DelayBudget;
 use super::listing::{SessionCatalog, VisibleItem};
-use super::patience::Patience;
 use super::request::SessionRequest;
 use super::subscription_filter::{SubscriptionFilter, announces_updates};
 use super::upstream_subscriptions::Followed;
@@ -46,7 +46,7 @@ pub(super) struct SubscriptionStreams {
 struct SubscriptionStream {
     wants: SubscriptionFilter,
     out: mpsc::Sender<Notification>,
-    patience: Arc<Patience>,
+    delay_budget: Arc<DelayBudget>,
 }
 
 impl Default for SubscriptionStreams {
@@ -65,11 +65,13 @@ impl SubscriptionStreams {
         }
     }
 
-    /// Sends a change that a source announces, and waits for a slow agent as long as there is patience.
+    /// Sends a change that a source announces, and waits for a slow agent as long as its delay budget lasts.
     pub(super) async fn pass(&self, notification: &Notification) {
         let open = self.lock().clone();
-        for SubscriptionStream { out, patience, .. } in open.iter().filter(|stream| stream.wants.takes(notification)) {
-            patience.wait_for(out.send(notification.clone())).await;
+        for SubscriptionStream { out, delay_budget, .. } in
+            open.iter().filter(|stream| stream.wants.takes(notification))
+        {
+            delay_budget.wait_for(out.send(notification.clone())).await;
         }
     }
 
@@ -87,7 +89,7 @@ impl SubscriptionStreams {
         let (out, changes) = mpsc::channel(LISTEN_QUEUE);
         let mut open = self.lock();
         open.retain(|stream| !stream.out.is_closed());
-        open.push(SubscriptionStream { wants, out: out.clone(), patience: Arc::default() });
+        open.push(SubscriptionStream { wants, out: out.clone(), delay_budget: Arc::default() });
         (out, changes)
     }
 
