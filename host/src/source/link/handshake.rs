@@ -262,11 +262,11 @@ async fn initialize(shared: &McpConnectionState, deadline: Duration) -> Result<H
 pub(super) fn keeps_state(capabilities: &Json) -> bool {
     let subscribes = capabilities.get("resources").and_then(|resources| resources.get("subscribe"));
     ["logging", "tasks"].iter().any(|kept| capabilities.get(kept).is_some())
-        || subscribes.is_some_and(|subscribes| subscribes.as_str() == "true")
+        || subscribes.is_some_and(|subscribes| subscribes.is_true())
 }
 
 fn capabilities(answer: &Json) -> Json {
-    answer.get("capabilities").filter(|all| all.as_bytes().starts_with(b"{")).unwrap_or_else(Json::empty_object)
+    answer.get("capabilities").filter(Json::is_object).unwrap_or_else(Json::empty_object)
 }
 
 /// Returns the capability that a source declares if it can list items of this kind.
@@ -362,7 +362,7 @@ fn refused(method: &Method, error: &Json) -> SourceError {
 
 /// Reports whether an error asks for a login ([`LOGIN`]).
 fn wants_login(error: &Json) -> bool {
-    error.get("data").is_some_and(|data| data.get(LOGIN).is_some_and(|login| login.as_str() == "true"))
+    error.get("data").is_some_and(|data| data.get(LOGIN).is_some_and(|login| login.is_true()))
 }
 
 /// Returns the error for a request that has no answer.
