@@ -34,6 +34,7 @@ mod pending_rounds;
 mod request;
 mod round_trips;
 mod source_client;
+mod source_questions;
 mod subscription_filter;
 mod target;
 mod tasks;
