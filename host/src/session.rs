@@ -36,6 +36,7 @@ mod round_trips;
 mod source_client;
 mod source_questions;
 mod subscription_filter;
+mod subscription_streams;
 mod target;
 mod tasks;
 mod tool;
