@@ -11,8 +11,8 @@ use crate::sync::Mutex;
 /// connection that sessions share these are messages to others.
 const MAX_DELAY: Duration = Duration::from_secs(1);
 
-/// The part of the passing time that is given back, as a divisor: an agent that always reads slowly delays a source by a
-/// twentieth of the time.
+/// The divisor of the passing time that gives the time which is given back: an agent that always reads slowly delays a
+/// source by a twentieth of the time.
 const RECOVERY_DIVISOR: u32 = 20;
 
 /// The delay that one agent has left. An agent that reads gets everything; one that does not delays a source by
