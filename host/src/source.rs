@@ -168,15 +168,11 @@ impl SourceStatus {
         let all: Vec<_> = all.collect();
         let any = |status| all.contains(&status);
         let broken = any(Self::BackingOff) || any(Self::Failed);
-        match () {
-            () if any(Self::Degraded) || (any(Self::Ready) && broken) => Self::Degraded,
-            () if any(Self::Ready) => Self::Ready,
-            () if any(Self::Starting) => Self::Starting,
-            () if any(Self::BackingOff) => Self::BackingOff,
-            () if any(Self::Failed) => Self::Failed,
-            () if any(Self::Stopped) => Self::Stopped,
-            () => Self::Idle,
+        if any(Self::Degraded) || (any(Self::Ready) && broken) {
+            return Self::Degraded;
         }
+        let others = [Self::Ready, Self::Starting, Self::BackingOff, Self::Failed, Self::Stopped];
+        others.into_iter().find(|status| any(*status)).unwrap_or_default()
     }
 }
 

@@ -269,7 +269,7 @@ impl Span {
         self.came_to(match answer {
             Answer::Error(error) => Some(error_type(error)),
             Answer::Result(result) => {
-                let failed = result.get("isError").is_some_and(|is| is.as_str() == "true");
+                let failed = result.get("isError").is_some_and(|is| is.is_true());
                 failed.then(|| "tool_error".to_owned())
             }
         });

@@ -66,7 +66,7 @@ impl Agent {
     /// Reports whether it can open a page for a person (elicitation by URL).
     pub fn opens_pages(&self) -> bool {
         let modes = self.capabilities.get("elicitation");
-        modes.and_then(|modes| modes.get("url")).is_some_and(|url| url.as_bytes().starts_with(b"{"))
+        modes.and_then(|modes| modes.get("url")).is_some_and(|url| url.is_object())
     }
 
     /// Reports whether it declares this extension.
@@ -77,7 +77,7 @@ impl Agent {
     /// Reports whether it declares this capability.
     #[must_use]
     pub fn can(&self, capability: &str) -> bool {
-        self.capabilities.get(capability).is_some_and(|value| value.as_bytes().starts_with(b"{"))
+        self.capabilities.get(capability).is_some_and(|value| value.is_object())
     }
 }
 

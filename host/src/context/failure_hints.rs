@@ -60,7 +60,7 @@ impl Upstream {
             return answer;
         }
         match &answer {
-            Answer::Result(result) if result.get("isError").is_some_and(|flag| flag.as_str() == "true") => {
+            Answer::Result(result) if result.get("isError").is_some_and(|flag| flag.is_true()) => {
                 let mut blocks = result.get("content").and_then(|content| content.items()).unwrap_or_default();
                 let mut said = String::new();
                 for text in blocks.iter().filter_map(|block| block.get_str("text")) {

@@ -1,7 +1,6 @@
 //! Notifications of the agent. The protocol's own are for the broker; any other is for a source, and passes the gate as
 //! a request of that method does.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +15,8 @@ use crate::call::Delivery;
 use crate::escape::escape_hidden;
 use crate::gate::AdmittedCall;
 use crate::item::ItemKind;
-use crate::name::SourceName;
-use crate::protocol::{Answer, Era, Json, MAX_ID_BYTES, Method, Notification, RpcError};
-use crate::sync::{Mutex, MutexGuard};
+use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError};
+use crate::sync::Mutex;
 
 /// The largest number of notifications of one agent that may wait in the queue. Each is judged before the next, and one
 /// may wait for a person.
@@ -26,9 +24,6 @@ const MAX_AGENT_NOTIFICATIONS: usize = 64;
 
 /// The longest time that a session that ends waits for its agent's last notifications to be delivered.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// The largest number of the agent's tasks that are remembered. Beyond it the oldest is forgotten.
-const MAX_TASKS: usize = 256;
 
 /// The longest time that an agent's answer to a source waits for what the agent has said before.
 const EARLIER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -54,81 +49,10 @@ impl NotificationQueue {
 
     /// Waits until the queue is delivered, for at most [`FINISH_TIMEOUT`].
     pub(super) async fn finish(&self) {
-        let Some((queue, mut worker)) = self.lock().take() else { return };
+        let Some((queue, mut worker)) = self.worker.lock().take() else { return };
         drop(queue);
         if tokio::time::timeout(FINISH_TIMEOUT, &mut worker).await.is_err() {
             worker.abort();
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<(mpsc::Sender<Notification>, JoinHandle<()>)>> {
-        self.worker.lock()
-    }
-}
-
-/// The questions of sources that the agent works on: the tokens and tasks by which the agent refers to them, and the
-/// sources that asked.
-#[derive(Default)]
-pub(super) struct SourceElicitations(Mutex<Questions>);
-
-#[derive(Default)]
-struct Questions {
-    /// The questions that are not answered yet, by their progress token.
-    open: Vec<(Json, SourceName)>,
-    /// The questions that the agent answered with a task, by the id of the task.
-    tasks: VecDeque<(Json, SourceName)>,
-}
-
-impl SourceElicitations {
-    /// Opens a question, which stays open until the returned guard is dropped.
-    pub(super) fn begin(&self, token: Json, source: &SourceName) -> OpenElicitation<'_> {
-        let question = (token, source.clone());
-        self.lock().open.push(question.clone());
-        OpenElicitation { asking: self, question }
-    }
-
-    /// Remembers the task of an answer, if the agent answered with one (2025-11-25, "Tasks").
-    pub(super) fn answered(&self, answer: &Answer, source: &SourceName) {
-        let Answer::Result(result) = answer else { return };
-        let id = result.get("task").and_then(|task| task.get("taskId"));
-        let Some(id) = id.filter(|id| id.as_bytes().len() <= MAX_ID_BYTES) else { return };
-        let mut questions = self.lock();
-        if questions.tasks.len() == MAX_TASKS {
-            questions.tasks.pop_front();
-        }
-        questions.tasks.push_back((id.detached(), source.clone()));
-    }
-
-    /// Returns the source whose question has this token. `None` if several have: sources choose tokens without knowing
-    /// of each other.
-    fn source(&self, token: &Json) -> Option<SourceName> {
-        let questions = self.lock();
-        let mut found = questions.open.iter().filter(|(other, _)| other == token);
-        let (_, source) = found.next()?;
-        found.next().is_none().then(|| source.clone())
-    }
-
-    /// Returns the source whose question became this task.
-    fn source_of_task(&self, id: &Json) -> Option<SourceName> {
-        self.lock().tasks.iter().find(|(other, _)| other == id).map(|(_, source)| source.clone())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Questions> {
-        self.0.lock()
-    }
-}
-
-/// An open question.
-pub(super) struct OpenElicitation<'a> {
-    asking: &'a SourceElicitations,
-    question: (Json, SourceName),
-}
-
-impl Drop for OpenElicitation<'_> {
-    fn drop(&mut self) {
-        let mut questions = self.asking.lock();
-        if let Some(at) = questions.open.iter().position(|question| *question == self.question) {
-            questions.open.swap_remove(at);
         }
     }
 }
@@ -149,7 +73,7 @@ impl ConfiguredSession {
     }
 
     fn queue(&self, notification: Notification) {
-        let mut waiting = self.notifications.lock();
+        let mut waiting = self.notifications.worker.lock();
         let (queue, _) = waiting.get_or_insert_with(|| {
             let (queue, mut notifications) = mpsc::channel(MAX_AGENT_NOTIFICATIONS);
             let session = self.session.clone();
@@ -180,18 +104,12 @@ impl ConfiguredSession {
         let mut request = SessionRequest::new(self, method, params, Arc::new(NoAgent));
         // The source that asked is told how its question proceeds; no person is asked about that again.
         let asked = is_of_a_question(&request.method);
-        let target = match asked {
-            true => self.asked_by(&request.method, request.params.as_json()).map_err(refused)?,
-            false => request.source().await.map_err(refused)?,
+        let target = if asked {
+            self.asked_by(&request.method, request.params.as_json()).map_err(refused)?
+        } else {
+            request.source().await.map_err(refused)?
         };
-        let record_rejection =
-            |code, text| Err(refused(self.record_rejection(code, ItemKind::Source, &target.item.exposed, text)));
-        if !request.params.arguments().as_bytes().starts_with(b"{") {
-            return record_rejection("invalid-params", "`params` must be an object or a list");
-        }
-        if self.ended() {
-            return record_rejection("session-ended", "this session has ended");
-        }
+        request.check(&target).map_err(refused)?;
         // A notification has no answer, so a question can only be put to an agent that takes requests.
         if let Some(peer) = self.sink.now().filter(|_| self.agent.era == Era::Legacy) {
             request.peer = peer;
@@ -207,11 +125,11 @@ impl ConfiguredSession {
     fn asked_by(&self, method: &Method, params: &Json) -> Result<VisibleItem, RpcError> {
         let (source, text) = match method {
             Method::NotificationsProgress => (
-                params.get("progressToken").and_then(|token| self.asking.source(&token)),
+                params.get("progressToken").and_then(|token| self.source_questions.source(&token)),
                 "no open question of a source has this `progressToken`, or more than one has",
             ),
             _ => (
-                params.get("taskId").and_then(|id| self.asking.source_of_task(&id)),
+                params.get("taskId").and_then(|id| self.source_questions.source_of_task(&id)),
                 "no question of a source became the task of this `taskId`",
             ),
         };
@@ -228,8 +146,6 @@ fn is_of_a_question(method: &Method) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -249,36 +165,5 @@ mod tests {
         queue.undelivered.send_replace(1);
         queue.catch_up().await;
         assert_eq!(begun.elapsed(), EARLIER_TIMEOUT / 2 + EARLIER_TIMEOUT);
-    }
-
-    #[test]
-    fn progress_leads_to_the_one_open_question_with_its_token() {
-        let asking = SourceElicitations::default();
-        let source = |name: &str| name.parse::<SourceName>().unwrap();
-        let (token, other) = (Json::of(&"t"), Json::of(&1));
-        let near = asking.begin(token.clone(), &source("near"));
-        assert_eq!(asking.source(&token), Some(source("near")));
-        assert_eq!(asking.source(&other), None);
-        let far = asking.begin(token.clone(), &source("far"));
-        assert_eq!(asking.source(&token), None, "it could be of either");
-        drop(near);
-        assert_eq!(asking.source(&token), Some(source("far")));
-        drop(far);
-        assert_eq!(asking.source(&token), None);
-    }
-
-    #[test]
-    fn a_task_leads_to_whose_question_it_was_and_the_oldest_is_forgotten() {
-        let asking = SourceElicitations::default();
-        let source = "near".parse::<SourceName>().unwrap();
-        let task = |n: usize| Json::of(&format!("task {n}"));
-        for n in 0..=MAX_TASKS {
-            let answer =
-                Json::of(&serde_json::json!({ "task": { "taskId": format!("task {n}"), "status": "working" } }));
-            asking.answered(&Answer::Result(answer), &source);
-        }
-        asking.answered(&Answer::Result(Json::of(&serde_json::json!({ "action": "accept" }))), &source);
-        assert_eq!((asking.source_of_task(&task(0)), asking.source_of_task(&task(1))), (None, Some(source.clone())));
-        assert_eq!(asking.source_of_task(&task(MAX_TASKS)), Some(source));
     }
 }

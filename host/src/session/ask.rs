@@ -50,12 +50,12 @@ impl ConfiguredSession {
             Ok(question) => {
                 let meta = question.permit.source_params().get("_meta");
                 let token = meta.and_then(|meta| meta.get("progressToken"));
-                let _open = token.map(|token| self.asking.begin(token, &upstream.config.name));
+                let _open = token.map(|token| self.source_questions.begin(token, &upstream.config.name));
                 let answer = question.put_to_agent(peer).await;
                 // Progress that the agent reported before its answer is worth nothing after it.
                 self.notifications.catch_up().await;
                 let answer = question.ticket.release(Outcome::Answered(answer)).await;
-                self.asking.answered(&answer, &upstream.config.name);
+                self.source_questions.answered(&answer, &upstream.config.name);
                 answer
             }
             Err(refusal) => refusal,

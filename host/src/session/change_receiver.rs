@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::change_throttle::ChangeThrottle;
 use super::configured::ConfiguredSession;
-use super::patience::Patience;
+use super::delay_budget::DelayBudget;
 use crate::agent::{AgentPeer, Elicitation};
 use crate::context::Upstream;
 use crate::protocol::{Answer, Json, Method, Notification, meta};
@@ -39,7 +39,7 @@ impl ChangeReceiver {
                 session: session.me.clone(),
                 upstream: Arc::clone(upstream),
                 out,
-                patience: Arc::default(),
+                delay_budget: Arc::default(),
             },
             changes: ChangeThrottle::default(),
             unacknowledged: Mutex::new(unacknowledged),
@@ -57,7 +57,7 @@ struct ChangeTarget {
     session: Weak<ConfiguredSession>,
     upstream: Arc<Upstream>,
     out: Option<mpsc::Sender<Notification>>,
-    patience: Arc<Patience>,
+    delay_budget: Arc<DelayBudget>,
 }
 
 impl ChangeTarget {
@@ -68,7 +68,7 @@ impl ChangeTarget {
             return;
         }
         match &self.out {
-            Some(out) => self.patience.wait_for(out.send(notification)).await,
+            Some(out) => self.delay_budget.wait_for(out.send(notification)).await,
             None => session.sink.pass(unmarked(notification)).await,
         }
     }
@@ -101,7 +101,7 @@ impl AgentPeer for ChangeReceiver {
     }
 }
 
-/// Returns a notification without that mark, for an agent that knows no subscriptions.
+/// Returns a notification without the id of its subscription, for an agent that knows no subscriptions.
 pub(super) fn unmarked(notification: Notification) -> Notification {
     let params = notification.params.map(|params| match params.get("_meta") {
         Some(meta) => params.with("_meta", &meta.without(meta::SUBSCRIPTION_ID)).unwrap_or(params),

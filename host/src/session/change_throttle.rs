@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use crate::protocol::{Method, Notification};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 
 /// The pause after a change of a list before the next is passed on: no agent fetches a list more often.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ impl ChangeThrottle {
             return pass(notification).await;
         }
         let list = (source.to_owned(), notification.method.clone());
-        match self.lock().entry(list.clone()) {
+        match self.0.lock().entry(list.clone()) {
             Entry::Occupied(mut resting) => return drop(resting.insert(Some(notification))),
             Entry::Vacant(place) => drop(place.insert(None)),
         }
@@ -53,16 +53,12 @@ impl ChangeThrottle {
 
     /// Returns the change that came in the pause. If none did, the pause is over.
     fn next(&self, list: &(String, Method)) -> Option<Notification> {
-        let mut resting = self.lock();
+        let mut resting = self.0.lock();
         let next = resting.get_mut(list)?.take();
         if next.is_none() {
             resting.remove(list);
         }
         next
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Resting> {
-        self.0.lock()
     }
 }
 
@@ -103,7 +99,7 @@ mod tests {
         assert_eq!(told(&changes, &heard, prompts, 7).await, 2, "another list has a second of its own");
         tokio::time::sleep(PAUSE * 3).await;
         assert_eq!(*heard.lock(), ["0", "7", "999"]);
-        assert!(changes.lock().is_empty(), "nothing is kept of a source that is quiet");
+        assert!(changes.0.lock().is_empty(), "nothing is kept of a source that is quiet");
         assert_eq!(told(&changes, &heard, tools, 1000).await, 4, "at once again");
         for number in 0..3 {
             assert_eq!(told(&changes, &heard, "notifications/resources/updated", number).await, 5 + number);

@@ -9,15 +9,16 @@ use serde_json::json;
 use tokio::sync::OnceCell;
 use tokio::task::AbortHandle;
 
-use super::agent_notifications::{NotificationQueue, SourceElicitations};
+use super::agent_notifications::NotificationQueue;
 use super::change_throttle::ChangeThrottle;
 use super::continuations::Continuations;
 use super::discovery::{self, DiscoveryResults, PendingSource};
 use super::earlier_lists::EarlierLists;
-use super::listen::SubscriptionStreams;
 use super::listing::SessionCatalog;
 use super::lists::SessionLists;
 use super::source_client::AgentNotifier;
+use super::source_questions::SourceQuestions;
+use super::subscription_streams::SubscriptionStreams;
 use super::tool_refresh::ToolRefresh;
 use super::upstream_subscriptions::UpstreamSubscriptions;
 use super::{ListPage, Session, shortened};
@@ -43,7 +44,7 @@ pub(super) struct AgentState {
     pub(super) listeners: SubscriptionStreams,
     pub(super) upstream_subscriptions: UpstreamSubscriptions,
     pub(super) notifications: NotificationQueue,
-    pub(super) asking: SourceElicitations,
+    pub(super) source_questions: SourceQuestions,
     ended: AtomicBool,
     began: Instant,
 }
@@ -65,7 +66,7 @@ impl AgentState {
             listeners: SubscriptionStreams::default(),
             upstream_subscriptions: UpstreamSubscriptions::default(),
             notifications: NotificationQueue::default(),
-            asking: SourceElicitations::default(),
+            source_questions: SourceQuestions::default(),
             ended: AtomicBool::new(false),
             began: Instant::now(),
         }
@@ -258,7 +259,7 @@ impl ConfiguredSession {
             self.record(ledger::EventKind::RunCompleted, body);
         }
         self.continuations.rounds.end(&self.caller.session);
-        self.upstream_subscriptions.end();
+        self.upstream_subscriptions.end_all();
         for (upstream, _) in self.context.admitted(&self.caller.profile) {
             upstream.source.end_session(&self.caller.session);
         }

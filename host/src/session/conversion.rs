@@ -147,7 +147,7 @@ impl ConfiguredSession {
         if changes.images == before {
             return result;
         }
-        list_of(&blocks).and_then(|list| result.with(key, &list)).unwrap_or(result)
+        result.with(key, &Json::of(&blocks)).unwrap_or(result)
     }
 
     /// Returns the beginning of a result, and keeps the whole as a resource.
@@ -219,7 +219,7 @@ fn with_structured_text(result: Json, changes: &mut Changes) -> Json {
     }
     changes.structured = true;
     blocks.push(Json::of(&json!({ "type": "text", "text": structured.as_str() })));
-    list_of(&blocks).and_then(|list| result.with("content", &list)).unwrap_or(result)
+    result.with("content", &Json::of(&blocks)).unwrap_or(result)
 }
 
 /// Returns a block, a message or a content with a text in the place of its images.
@@ -228,11 +228,15 @@ fn without_image(block: Json, changes: &mut Changes) -> Json {
     if let Some(content) = block.get("content") {
         let before = changes.images;
         let replaced = match content.items() {
-            Some(blocks) => list_of(&blocks.into_iter().map(|block| without_image(block, changes)).collect::<Vec<_>>()),
-            None => Some(without_image(content, changes)),
+            Some(blocks) => {
+                Json::of(&blocks.into_iter().map(|block| without_image(block, changes)).collect::<Vec<_>>())
+            }
+            None => without_image(content, changes),
         };
-        let replaced = replaced.filter(|_| changes.images > before);
-        return replaced.and_then(|content| block.with("content", &content)).unwrap_or(block);
+        if changes.images == before {
+            return block;
+        }
+        return block.with("content", &replaced).unwrap_or(block);
     }
     let is_image = |mime: &str| mime.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("image/"));
     let kind = block.get_str("type");
@@ -249,11 +253,6 @@ fn without_image(block: Json, changes: &mut Changes) -> Json {
         (true, Some(uri)) => Json::of(&json!({ "uri": uri, "mimeType": "text/plain", "text": text })),
         _ => Json::of(&json!({ "type": "text", "text": text })),
     }
-}
-
-fn list_of(items: &[Json]) -> Option<Json> {
-    let texts: Vec<_> = items.iter().map(Json::as_str).collect();
-    Json::parse(format!("[{}]", texts.join(","))).ok()
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ impl ConfiguredSession {
     /// Takes over from the configuration before: subscribes again for a legacy agent, and tells the agent which of the
     /// lists that it was shown are different now.
     pub(super) fn continue_from_earlier(self: &Arc<Self>) {
-        let followed = self.upstream_subscriptions.restart();
+        let followed = self.upstream_subscriptions.end_all();
         if !followed.is_empty() {
             let me = Arc::clone(self);
             tokio::spawn(async move { me.follow_again(followed).await });

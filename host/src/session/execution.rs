@@ -159,8 +159,13 @@ impl SessionRequest<'_> {
     pub(super) fn check(&self, target: &VisibleItem) -> Result<(), RpcError> {
         let (kind, name) = (target.item.kind, &target.item.exposed);
         let record_rejection = |code, text| Err(self.session.record_rejection(code, kind, name, text));
-        if !self.params.arguments().as_bytes().starts_with(b"{") {
-            return record_rejection("invalid-params", "`params.arguments` must be an object");
+        if !self.params.arguments().is_object() {
+            let text = if self.method.has_arguments() {
+                "`params.arguments` must be an object"
+            } else {
+                "`params` must be an object or a list"
+            };
+            return record_rejection("invalid-params", text);
         }
         if self.session.ended() {
             return record_rejection("session-ended", "this session has ended");

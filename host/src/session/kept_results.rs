@@ -17,9 +17,11 @@ use crate::sync::Mutex;
 /// The beginning of the URI of a part. No exposed URI of a source with a prefix begins like this.
 const PREFIX: &str = "portcullis-result:";
 
-/// The largest number of results that are kept for one caller, and of bytes of them all. The oldest go first.
-const MAX_RESULTS: usize = 64;
-const MAX_BYTES: usize = 64 * 1024 * 1024;
+/// The largest number of results that are kept for one caller. The oldest go first.
+const MAX_RESULTS_OF_CALLER: usize = 64;
+
+/// The most bytes of the results that are kept for one caller. The oldest go first.
+const MAX_BYTES_OF_CALLER: usize = 64 * 1024 * 1024;
 
 /// The largest number of bytes that are kept for all callers of this process. A result beyond that is not kept.
 const MAX_BYTES_OF_ALL: usize = 512 * 1024 * 1024;
@@ -74,7 +76,7 @@ impl KeptResults {
     /// Keeps a result in parts of at most this many bytes, and returns its identifier. `None` if there is no room.
     pub(super) fn keep(&self, text: String, part_bytes: usize, now: Instant) -> Option<String> {
         let bytes = text.len();
-        if bytes > MAX_BYTES {
+        if bytes > MAX_BYTES_OF_CALLER {
             return None;
         }
         let mut random = [0; 16];
@@ -82,8 +84,8 @@ impl KeptResults {
         let id = hex(&random);
         let mut kept = self.0.lock();
         kept.retain(|result| result.until > now);
-        while kept.len() >= MAX_RESULTS
-            || kept.iter().map(|result| result.text.len()).sum::<usize>() + bytes > MAX_BYTES
+        while kept.len() >= MAX_RESULTS_OF_CALLER
+            || kept.iter().map(|result| result.text.len()).sum::<usize>() + bytes > MAX_BYTES_OF_CALLER
         {
             kept.remove(0);
         }
@@ -176,13 +178,16 @@ mod tests {
     #[test]
     fn the_oldest_results_make_room_and_what_is_too_large_is_not_kept() {
         let (kept, now) = (KeptResults::default(), Instant::now());
-        let ids: Vec<_> = (0..=MAX_RESULTS).map(|n| kept.keep(n.to_string(), 10, now).unwrap()).collect();
+        let ids: Vec<_> = (0..=MAX_RESULTS_OF_CALLER).map(|n| kept.keep(n.to_string(), 10, now).unwrap()).collect();
         let there: Vec<_> = ids.iter().map(|id| part(&kept, id, 1, now).is_some()).collect();
-        assert_eq!((there.iter().filter(|there| **there).count(), there.first()), (MAX_RESULTS, Some(&false)));
-        assert_eq!(kept.keep("x".repeat(MAX_BYTES + 1), 10, now), None);
-        let large = kept.keep("x".repeat(MAX_BYTES - 2), 1 << 20, now).unwrap();
+        assert_eq!(
+            (there.iter().filter(|there| **there).count(), there.first()),
+            (MAX_RESULTS_OF_CALLER, Some(&false))
+        );
+        assert_eq!(kept.keep("x".repeat(MAX_BYTES_OF_CALLER + 1), 10, now), None);
+        let large = kept.keep("x".repeat(MAX_BYTES_OF_CALLER - 2), 1 << 20, now).unwrap();
         assert!(part(&kept, &large, 64, now).is_some() && part(&kept, ids.last().unwrap(), 1, now).is_some());
-        let larger = kept.keep("x".repeat(MAX_BYTES), 1 << 20, now).unwrap();
+        let larger = kept.keep("x".repeat(MAX_BYTES_OF_CALLER), 1 << 20, now).unwrap();
         assert!(part(&kept, &larger, 1, now).is_some() && part(&kept, &large, 1, now).is_none());
     }
 

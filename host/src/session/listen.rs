@@ -1,5 +1,6 @@
 //! `subscriptions/listen` (2026-07-28): one stream of changes for the agent, fed by all its sources.
 
+use std::convert::Infallible;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -12,7 +13,6 @@ use super::Session;
 use super::change_receiver::ChangeReceiver;
 use super::configured::ConfiguredSession;
 use super::listing::{SessionCatalog, VisibleItem};
-use super::patience::Patience;
 use super::request::SessionRequest;
 use super::subscription_filter::{SubscriptionFilter, announces_updates};
 use super::upstream_subscriptions::Followed;
@@ -21,80 +21,18 @@ use crate::config::ToolListUpdates;
 use crate::context::{DiscoveredSource, Upstream};
 use crate::item::ItemKind;
 use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError, meta};
-use crate::sync::{Mutex, MutexGuard};
 use crate::telemetry::Span;
 
-/// Changes that may wait for an agent before the source that makes them waits, too.
-const LISTEN_QUEUE: usize = 64;
+/// The longest time that the agent's acknowledgement waits for those of the sources. A change that a source makes
+/// before it has subscribed is lost; a source that never acknowledges does not hold up the others.
+const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long the agent's acknowledgement waits for those of the sources. A change that a source makes before it has
-/// subscribed is lost; a source that never acknowledges does not hold up the others.
-const ACKNOWLEDGEMENTS: Duration = Duration::from_secs(1);
+/// The pause before a lost stream is opened again. It doubles with each attempt, which passes the gate and is recorded,
+/// as the first was.
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 
-/// The pause before a lost stream is opened again; it doubles with each attempt, up to [`AGAIN_MOST`]. Each attempt
-/// passes the gate and is recorded, as the first was.
-const AGAIN: Duration = Duration::from_secs(1);
-const AGAIN_MOST: Duration = Duration::from_secs(60);
-
-/// The subscription streams of one session.
-pub(super) struct SubscriptionStreams {
-    open: Mutex<Vec<SubscriptionStream>>,
-    over: watch::Sender<bool>,
-}
-
-#[derive(Clone)]
-struct SubscriptionStream {
-    wants: SubscriptionFilter,
-    out: mpsc::Sender<Notification>,
-    patience: Arc<Patience>,
-}
-
-impl Default for SubscriptionStreams {
-    fn default() -> Self {
-        Self { open: Mutex::default(), over: watch::Sender::new(false) }
-    }
-}
-
-impl SubscriptionStreams {
-    /// Sends a change of the broker's own, under its exposed name, to every stream that wants it and has room.
-    pub(super) fn notify(&self, notification: &Notification) {
-        for SubscriptionStream { wants, out, .. } in &*self.lock() {
-            if wants.takes(notification) && out.try_send(notification.clone()).is_err() {
-                tracing::debug!("an agent does not read its subscription; a change was dropped");
-            }
-        }
-    }
-
-    /// Sends a change that a source announces, and waits for a slow agent as long as there is patience.
-    pub(super) async fn pass(&self, notification: &Notification) {
-        let open = self.lock().clone();
-        for SubscriptionStream { out, patience, .. } in open.iter().filter(|stream| stream.wants.takes(notification)) {
-            patience.wait_for(out.send(notification.clone())).await;
-        }
-    }
-
-    /// Reports whether any stream wants to know that tools have changed.
-    pub(super) fn want_tools(&self) -> bool {
-        self.lock().iter().any(|stream| stream.wants.tools && !stream.out.is_closed())
-    }
-
-    /// Ends all streams with a result.
-    pub(super) fn end(&self) {
-        self.over.send_replace(true);
-    }
-
-    fn open(&self, wants: SubscriptionFilter) -> (mpsc::Sender<Notification>, mpsc::Receiver<Notification>) {
-        let (out, changes) = mpsc::channel(LISTEN_QUEUE);
-        let mut open = self.lock();
-        open.retain(|stream| !stream.out.is_closed());
-        open.push(SubscriptionStream { wants, out: out.clone(), patience: Arc::default() });
-        (out, changes)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<SubscriptionStream>> {
-        self.open.lock()
-    }
-}
+/// The longest pause before a lost stream is opened again.
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// A `subscriptions/listen` that an agent has sent.
 pub(super) struct OpenedSubscription {
@@ -132,34 +70,14 @@ impl Session {
             let watched = configured.watched(&asked.updates, &tools).await;
             wants.updates = watched.iter().map(|resource| resource.item.exposed.to_string()).collect();
             let (out, mut changes) = listeners.open(wants.clone());
-            let (unacknowledged, mut all_acknowledged) = mpsc::channel(1);
-            let feeds = tools.sources().filter_map(|(upstream, met)| {
-                let lists = wants.lists_of(std::iter::once(met));
-                let own = watched.iter().filter(|resource| resource.is_of(upstream)).cloned().collect::<Vec<_>>();
-                let (out, part) = (Some(out.clone()), Some(unacknowledged.clone()));
-                let receiver = Arc::new(ChangeReceiver::new(&configured, upstream, out, part));
-                let is_asked = lists != SubscriptionFilter::default() || !own.is_empty();
-                is_asked.then(|| configured.feed(upstream, met.era, lists, own, receiver))
-            });
-            let mut feeds: FuturesUnordered<_> = feeds.collect();
-            drop(unacknowledged);
-            match before.take() {
-                None => {
-                    let subscribed = async {
-                        tokio::select! {
-                            _ = all_acknowledged.recv() => {}
-                            () = async { while feeds.next().await.is_some() {} } => {}
-                        }
-                    };
-                    let _ = tokio::time::timeout(ACKNOWLEDGEMENTS, subscribed).await.is_ok();
-                    peer.notify(marked(acknowledged(&wants), &id)).await;
+            let (mut feeds, mut all_acknowledged) = configured.feeds(&tools, &wants, &watched, &out);
+            let subscribed = async {
+                tokio::select! {
+                    _ = all_acknowledged.recv() => {}
+                    () = async { while feeds.next().await.is_some() {} } => {}
                 }
-                Some(mut queued) => {
-                    while let Ok(change) = queued.try_recv() {
-                        peer.notify(marked(change, &id)).await;
-                    }
-                }
-            }
+            };
+            acknowledge_once(before.take(), &wants, subscribed, &id, peer).await;
             loop {
                 tokio::select! {
                     Some(change) = changes.recv() => peer.notify(marked(change, &id)).await,
@@ -271,6 +189,27 @@ impl ConfiguredSession {
         watched
     }
 
+    /// Returns the subscriptions of one stream, at all sources that can announce what it wants, and a channel that
+    /// closes once all of them are acknowledged or have failed.
+    fn feeds<'a>(
+        &'a self,
+        tools: &'a SessionCatalog,
+        wants: &SubscriptionFilter,
+        watched: &[VisibleItem],
+        out: &mpsc::Sender<Notification>,
+    ) -> (FuturesUnordered<impl Future<Output = ()> + use<'a>>, mpsc::Receiver<Infallible>) {
+        let (unacknowledged, all_acknowledged) = mpsc::channel(1);
+        let feeds = tools.sources().filter_map(|(upstream, met)| {
+            let lists = wants.lists_of(std::iter::once(met));
+            let own = watched.iter().filter(|resource| resource.is_of(upstream)).cloned().collect::<Vec<_>>();
+            let (out, part) = (Some(out.clone()), Some(unacknowledged.clone()));
+            let receiver = Arc::new(ChangeReceiver::new(self, upstream, out, part));
+            let is_asked = lists != SubscriptionFilter::default() || !own.is_empty();
+            is_asked.then(|| self.feed(upstream, met.era, lists, own, receiver))
+        });
+        (feeds.collect(), all_acknowledged)
+    }
+
     /// Subscribes to lists and resources of one source for as long as the future lives. Notifications of a legacy source
     /// arrive by [`SourceClient::notify`](crate::source::SourceClient::notify).
     async fn feed(
@@ -289,12 +228,12 @@ impl ConfiguredSession {
             let params =
                 Json::empty_object().with("notifications", &wants.to_json()).unwrap_or_else(Json::empty_object);
             let request = SessionRequest::new(self, Method::SubscriptionsListen, params, peer);
-            let mut pause = AGAIN;
+            let mut pause = INITIAL_BACKOFF;
             while request.clone().execute_at(&target).await.is_ok_and(|answer| is_lost(&answer)) {
                 receiver.acknowledge();
                 tracing::debug!(source = %upstream.config.name, "a subscription was lost");
                 tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(AGAIN_MOST);
+                pause = (pause * 2).min(MAX_BACKOFF);
             }
             return;
         }
@@ -347,6 +286,24 @@ fn is_lost(answer: &Answer) -> bool {
     code.is_some_and(|code| code == "outcome-unknown" || code == "not-sent")
 }
 
+/// Tells the agent what it will be told of, as soon as the sources have subscribed. A stream that goes on under another
+/// configuration has told it already, and passes on what waits in the queue `before` instead.
+async fn acknowledge_once(
+    before: Option<mpsc::Receiver<Notification>>,
+    wants: &SubscriptionFilter,
+    subscribed: impl Future<Output = ()>,
+    id: &Json,
+    peer: &Arc<dyn AgentPeer>,
+) {
+    let Some(mut queued) = before else {
+        let _ = tokio::time::timeout(ACKNOWLEDGEMENT_TIMEOUT, subscribed).await;
+        return peer.notify(marked(acknowledged(wants), id)).await;
+    };
+    while let Ok(change) = queued.try_recv() {
+        peer.notify(marked(change, id)).await;
+    }
+}
+
 /// Returns the notification that tells an agent what it will be told of.
 fn acknowledged(wants: &SubscriptionFilter) -> Notification {
     let params = Json::empty_object().with("notifications", &wants.to_json());
@@ -362,7 +319,7 @@ fn completed(id: &Json) -> Answer {
 
 async fn ended(over: &mut watch::Receiver<bool>) {
     // An error means that the session has ended, too.
-    let _ = over.wait_for(|over| *over).await.is_ok();
+    let _ = over.wait_for(|over| *over).await;
 }
 
 /// Returns a notification marked with the subscription that the agent's request `id` opened.

@@ -14,7 +14,7 @@ use crate::digest::Digest;
 use crate::gate::{Permit, Ticket};
 use crate::protocol::{Answer, Json};
 use crate::sealing_key::SealingKey;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 
 /// The largest number of requests of one caller that may wait for the agent to come back. Each may hold a call open at
 /// its source.
@@ -141,7 +141,7 @@ impl PendingRounds {
     /// Keeps a round of a session and returns its handle. `None` if too many are open.
     pub(super) fn keep(&self, session: &SessionId, round: PendingRound) -> Option<String> {
         let since = Instant::now();
-        let mut open = self.lock();
+        let mut open = self.open.lock();
         if open.rounds.len() >= MAX_ROUNDS {
             return None;
         }
@@ -156,13 +156,13 @@ impl PendingRounds {
 
     /// Returns the digest of the request that a handle leads back to.
     pub(super) fn about(&self, handle: &str) -> Option<Digest> {
-        Some(self.lock().rounds.get(&self.number(handle)?)?.round.about)
+        Some(self.open.lock().rounds.get(&self.number(handle)?)?.round.about)
     }
 
     /// Takes the round that a handle is for. Each handle counts once.
     pub(super) fn take(&self, handle: &str) -> Result<PendingRound, RequestStateError> {
         let number = self.number(handle).ok_or(RequestStateError::Foreign)?;
-        let kept = self.lock().rounds.remove(&number).ok_or(RequestStateError::Gone)?;
+        let kept = self.open.lock().rounds.remove(&number).ok_or(RequestStateError::Gone)?;
         if kept.since.elapsed() < ROUND_LIFETIME { Ok(kept.round) } else { Err(RequestStateError::Gone) }
     }
 
@@ -173,13 +173,9 @@ impl PendingRounds {
     /// Ends the rounds of a session: no agent comes back to what began in it, and a call that is open is cancelled at
     /// its source.
     pub(super) fn end(&self, session: &SessionId) {
-        let over: Vec<_> = self.lock().rounds.extract_if(|_, kept| kept.session == *session).collect();
+        let over: Vec<_> = self.open.lock().rounds.extract_if(|_, kept| kept.session == *session).collect();
         // Not under the lock, as a call that ends may be the last to hold its session.
         drop(over);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, OpenRounds> {
-        self.open.lock()
     }
 }
 
@@ -222,9 +218,9 @@ mod tests {
         rounds.keep(&session, round()).unwrap();
         for left in [1, 0] {
             tokio::time::sleep(ROUND_LIFETIME / 2 + Duration::from_millis(1)).await;
-            assert_eq!(rounds.lock().rounds.len(), left);
+            assert_eq!(rounds.open.lock().rounds.len(), left);
         }
-        assert!(!rounds.lock().sweeping);
+        assert!(!rounds.open.lock().sweeping);
         assert!(rounds.keep(&session, round()).is_some());
     }
 }

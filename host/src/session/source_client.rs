@@ -9,8 +9,8 @@ use tokio::sync::watch;
 
 use super::Session;
 use super::configured::ConfiguredSession;
+use super::delay_budget::DelayBudget;
 use super::listing::VisibleItem;
-use super::patience::Patience;
 use super::request::SessionRequest;
 use crate::agent::{AgentPeer, NoAgent};
 use crate::call::SessionId;
@@ -37,13 +37,13 @@ pub(super) fn is_severe_enough(wanted: Option<&str>, said: Option<&str>) -> bool
 /// The channel to the agent for what belongs to no call, and the log level that the agent wants.
 pub(super) struct AgentNotifier {
     peer: watch::Sender<Option<Arc<dyn AgentPeer>>>,
-    patience: Patience,
+    delay_budget: DelayBudget,
     level: Mutex<Option<Json>>,
 }
 
 impl Default for AgentNotifier {
     fn default() -> Self {
-        Self { peer: watch::Sender::new(None), patience: Patience::default(), level: Mutex::default() }
+        Self { peer: watch::Sender::new(None), delay_budget: DelayBudget::default(), level: Mutex::default() }
     }
 }
 
@@ -58,10 +58,10 @@ impl AgentNotifier {
         }
     }
 
-    /// Passes on a notification of a source, and waits for a slow agent as long as there is patience.
+    /// Passes on a notification of a source, and waits for a slow agent as long as its delay budget lasts.
     pub(super) async fn pass(&self, notification: Notification) {
         if let Some(peer) = self.now() {
-            self.patience.wait_for(peer.notify(notification)).await;
+            self.delay_budget.wait_for(peer.notify(notification)).await;
         }
     }
 

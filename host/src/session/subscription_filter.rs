@@ -23,10 +23,10 @@ pub(super) struct SubscriptionFilter {
 
 impl SubscriptionFilter {
     pub(super) fn of(params: &Json) -> Result<Self, RpcError> {
-        let filter = params.get("notifications").filter(|filter| filter.as_bytes().starts_with(b"{"));
+        let filter = params.get("notifications").filter(Json::is_object);
         let filter = filter
             .ok_or_else(|| RpcError::new(RpcError::INVALID_PARAMS, "`params.notifications` must be an object"))?;
-        let on = |key| filter.get(key).is_some_and(|flag| flag.as_str() == "true");
+        let on = |key| filter.get(key).is_some_and(|flag| flag.is_true());
         let mut updates: Vec<String> =
             filter.get("resourceSubscriptions").and_then(|uris| uris.read().ok()).unwrap_or_default();
         let mut seen = HashSet::new();
@@ -89,7 +89,7 @@ pub(super) fn announces_updates(met: &DiscoveredSource) -> bool {
 
 fn declares(met: &DiscoveredSource, of: &str, key: &str) -> bool {
     let flag = met.capabilities.get(of).and_then(|capability| capability.get(key));
-    flag.is_some_and(|flag| flag.as_str() == "true")
+    flag.is_some_and(|flag| flag.is_true())
 }
 
 #[cfg(test)]

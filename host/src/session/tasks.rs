@@ -19,7 +19,7 @@ use crate::context::Upstream;
 use crate::item::ItemKind;
 use crate::lockfile::Acceptance;
 use crate::protocol::{Answer, Era, Json, MAX_ID_BYTES, Method, RpcError, meta};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 
 /// The largest number of tasks of one caller that are remembered. Beyond it a new one takes the place of the oldest.
 const MAX_TASKS: usize = 1024;
@@ -63,7 +63,7 @@ impl Tasks {
     /// Remembers the task that a result begins, if it begins one.
     fn remember(&self, upstream: &Arc<Upstream>, result: &Json) -> Result<(), Taken> {
         let Some(id) = begun(result) else { return Ok(()) };
-        let mut tasks = self.lock();
+        let mut tasks = self.0.lock();
         if tasks.get(&id).is_some_and(|task| task.upstream.config.name != upstream.config.name) {
             return Err(Taken);
         }
@@ -78,18 +78,18 @@ impl Tasks {
     }
 
     fn source(&self, id: &str) -> Option<Arc<Upstream>> {
-        self.lock().get(id).map(|task| task.upstream.clone())
+        self.0.lock().get(id).map(|task| task.upstream.clone())
     }
 
     /// Returns a question as the agent was shown it, if its source has put it in the same words before.
     fn shown(&self, id: &str, key: &str, put: &Json) -> Option<Json> {
-        let tasks = self.lock();
+        let tasks = self.0.lock();
         let asked = tasks.get(id)?.asked.get(key)?;
         (asked.put == *put).then(|| asked.question.as_request())
     }
 
     fn keep(&self, id: &str, put: Json, question: AgentQuestion) {
-        let mut tasks = self.lock();
+        let mut tasks = self.0.lock();
         let kept: usize =
             tasks.values().flat_map(|task| task.asked.values()).map(|asked| asked.put.as_bytes().len()).sum();
         if let Some(task) = tasks.get_mut(id)
@@ -101,11 +101,7 @@ impl Tasks {
     }
 
     fn take(&self, id: &str, key: &str) -> Option<AgentQuestion> {
-        self.lock().get_mut(id)?.asked.remove(key).map(|asked| asked.question)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Task>> {
-        self.0.lock()
+        self.0.lock().get_mut(id)?.asked.remove(key).map(|asked| asked.question)
     }
 }
 

@@ -78,7 +78,7 @@ impl ToolResult {
     /// result but an error.
     #[must_use]
     pub fn is_error(&self) -> bool {
-        self.0.get("isError").is_some_and(|value| value.as_str() == "true")
+        self.0.get("isError").is_some_and(|value| value.is_true())
     }
 
     /// Returns the text parts of the content, one after the other on lines of their own; empty if there are none.

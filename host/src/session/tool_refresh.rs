@@ -21,7 +21,7 @@ use crate::context::Upstream;
 use crate::item::ItemKind;
 use crate::ledger;
 use crate::name::SourceName;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 
 /// The pause after one refresh of a source: a list that changes all the time costs one discovery a second.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -51,14 +51,14 @@ enum RefreshState {
 impl ToolRefresh {
     /// Notes that a refresh is wanted. Returns true if the caller must begin it.
     fn begin(&self, source: &SourceName) -> bool {
-        let mut running = self.lock();
+        let mut running = self.running.lock();
         let stage = if running.contains_key(source) { RefreshState::Again } else { RefreshState::Running };
         running.insert(source.clone(), stage).is_none()
     }
 
     /// Ends a refresh. Returns true if the caller must refresh once more.
     fn finish_refresh(&self, source: &SourceName) -> bool {
-        let mut running = self.lock();
+        let mut running = self.running.lock();
         let again = running.get(source) == Some(&RefreshState::Again);
         if again {
             running.insert(source.clone(), RefreshState::Running);
@@ -70,11 +70,7 @@ impl ToolRefresh {
 
     /// Returns the sources that are being refreshed.
     pub(super) fn running(&self) -> Vec<SourceName> {
-        self.lock().keys().cloned().collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<SourceName, RefreshState>> {
-        self.running.lock()
+        self.running.lock().keys().cloned().collect()
     }
 }
 

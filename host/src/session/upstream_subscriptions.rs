@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use tokio::task::AbortHandle;
 
 use crate::name::SourceName;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 
 /// The largest number of subscriptions that one legacy session can have at modern sources: one for each resource, and
 /// one for the lists of each source. Each has a stream of its own.
@@ -26,7 +26,7 @@ pub(super) enum Followed {
 
 impl UpstreamSubscriptions {
     pub(super) fn add(&self, followed: Followed, task: AbortHandle) {
-        let mut upstream_subscriptions = self.lock();
+        let mut upstream_subscriptions = self.0.lock();
         if upstream_subscriptions.len() >= MAX_FOLLOWS && !upstream_subscriptions.contains_key(&followed) {
             tracing::debug!("{MAX_FOLLOWS} subscriptions are open already; another is not opened");
             return task.abort();
@@ -37,27 +37,18 @@ impl UpstreamSubscriptions {
     }
 
     pub(super) fn remove(&self, followed: &Followed) {
-        if let Some(task) = self.lock().remove(followed) {
+        if let Some(task) = self.0.lock().remove(followed) {
             task.abort();
         }
     }
 
-    /// Ends all subscriptions.
-    pub(super) fn end(&self) {
-        self.restart();
-    }
-
     /// Ends all subscriptions, and returns what they were to, so that they can be made again.
-    pub(super) fn restart(&self) -> Vec<Followed> {
-        let all: Vec<_> = self.lock().drain().collect();
+    pub(super) fn end_all(&self) -> Vec<Followed> {
+        let all: Vec<_> = self.0.lock().drain().collect();
         let end = |(followed, task): (Followed, AbortHandle)| {
             task.abort();
             followed
         };
         all.into_iter().map(end).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Followed, AbortHandle>> {
-        self.0.lock()
     }
 }

@@ -24,11 +24,13 @@ use crate::sync::Mutex;
 mod call_deadline;
 mod control_queue;
 mod handshake;
+mod list;
 mod meta;
 mod pending;
 mod request_turns;
 mod route;
 mod subscribers;
+mod url_elicitations;
 
 pub(crate) use call_deadline::CallDeadline;
 use control_queue::OutboundNotification;
@@ -152,7 +154,7 @@ impl McpConnection {
     /// As for [`McpConnection::discover`].
     pub(crate) async fn list(&self, kind: ItemKind) -> Result<ListedDefinitions, SourceError> {
         let whole = self.deadlines.whole;
-        let listing = handshake::list(&self.shared, &self.agreed, kind, self.deadlines.list);
+        let listing = list::list(&self.shared, &self.agreed, kind, self.deadlines.list);
         let mut listed = timeout(whole, listing).await.map_err(|_| handshake::late(&kind.list_method(), whole))??;
         if kind == ItemKind::Tool && self.is_modern() {
             listed.items = self.shared.transport.listed(listed.items);
@@ -368,4 +370,3 @@ impl std::fmt::Debug for McpConnection {
 
 #[cfg(test)]
 mod tests;
-mod url_elicitations;

@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     match answer {
         Answer::Result(result) => {
             print(&result, global.json)?;
-            let failed = result.get("isError").is_some_and(|flag| flag.as_str() == "true");
+            let failed = result.get("isError").is_some_and(|flag| flag.is_true());
             Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
         }
         Answer::Error(error) if global.json => {
@@ -167,7 +167,7 @@ fn arguments(given: &str) -> anyhow::Result<Json> {
         None => (given.as_bytes().to_vec(), "the arguments".to_owned()),
     };
     let arguments = Json::parse(bytes).with_context(|| origin.clone())?;
-    if !arguments.as_bytes().starts_with(b"{") {
+    if !arguments.is_object() {
         bail!(
             "{origin} must be a JSON object, such as '{{\"a\":1}}'; `@FILE` reads them from a file, `-` from standard input"
         );

@@ -123,8 +123,7 @@ impl CallView {
     /// Reports whether the source says that the outcome is an error.
     #[must_use]
     pub fn outcome_is_error(&self) -> bool {
-        self.failed
-            || self.outcome.as_ref().and_then(|json| json.get("isError")).is_some_and(|json| json.as_str() == "true")
+        self.failed || self.outcome.as_ref().and_then(|json| json.get("isError")).is_some_and(|json| json.is_true())
     }
 
     /// Returns the labels of all results that the session saw before this call, such as `untrusted` and `private`. `None` if

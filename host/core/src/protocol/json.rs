@@ -129,6 +129,32 @@ impl Json {
         self.as_str().as_bytes()
     }
 
+    /// Reports whether the value is an object.
+    ///
+    /// # Example
+    /// ```
+    /// # use portcullis_core::protocol::Json;
+    /// assert!(Json::empty_object().is_object());
+    /// assert!(!Json::of(&["a"]).is_object());
+    /// ```
+    #[must_use]
+    pub fn is_object(&self) -> bool {
+        self.as_bytes().starts_with(b"{")
+    }
+
+    /// Reports whether the value is `true`.
+    ///
+    /// # Example
+    /// ```
+    /// # use portcullis_core::protocol::Json;
+    /// assert!(Json::of(&true).is_true());
+    /// assert!(!Json::of(&"true").is_true());
+    /// ```
+    #[must_use]
+    pub fn is_true(&self) -> bool {
+        self.as_str() == "true"
+    }
+
     /// Returns the value in a buffer of its own, which holds nothing else.
     #[doc(hidden)]
     #[must_use]

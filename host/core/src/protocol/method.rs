@@ -135,7 +135,7 @@ impl Method {
     }
 
     /// Reports whether the parameters hold the caller's arguments in a member `arguments`.
-    pub(crate) fn has_arguments(&self) -> bool {
+    pub fn has_arguments(&self) -> bool {
         matches!(self, Self::ToolsCall | Self::PromptsGet)
     }
 

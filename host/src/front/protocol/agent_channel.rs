@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::agent::{AgentPeer, Elicitation};
 use crate::protocol::{Answer, Era, Id, Json, Message, Method, Notification, Request, Response, RpcError};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 
 use super::client::ClientInfo;
 use crate::front::outgoing::MessageSender;
@@ -34,8 +34,15 @@ pub(crate) struct AgentChannel {
 
 impl AgentChannel {
     pub(crate) fn new(out: MessageSender, client: &ClientInfo, asks: OpenQuestions, id: Option<Id>) -> Self {
-        let [handed_over, outlived] = [const { AtomicBool::new(false) }; 2];
-        Self { out, era: client.agent.era, elicitation: client.elicitation, asks, id, handed_over, outlived }
+        Self {
+            out,
+            era: client.agent.era,
+            elicitation: client.elicitation,
+            asks,
+            id,
+            handed_over: AtomicBool::new(false),
+            outlived: AtomicBool::new(false),
+        }
     }
 
     /// Reports whether a source may have the call.
@@ -159,7 +166,7 @@ impl OpenQuestions {
         Ok(Ask { id: Id::number(number), number, answer, settled: false, asks: self.clone(), out })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.0.waiting.lock()
     }
 }

@@ -28,7 +28,7 @@ impl ClientInfo {
         })?;
         let version = revision::negotiate(&requested);
         let capabilities = params.and_then(|params| params.get("capabilities"));
-        let capabilities = capabilities.filter(|c| c.as_bytes().starts_with(b"{")).unwrap_or_else(Json::empty_object);
+        let capabilities = capabilities.filter(Json::is_object).unwrap_or_else(Json::empty_object);
         let capabilities =
             if revision::has_elicitation(version) { capabilities } else { capabilities.without("elicitation") };
         let capabilities = kept(params, capabilities)?;
@@ -61,7 +61,7 @@ impl ClientInfo {
         let capabilities = meta
             .as_ref()
             .and_then(|meta| meta.get(meta::CLIENT_CAPABILITIES))
-            .filter(|capabilities| capabilities.as_bytes().first() == Some(&b'{'))
+            .filter(Json::is_object)
             .ok_or_else(|| missing(meta::CLIENT_CAPABILITIES))?;
         let capabilities = kept(params, capabilities)?;
         let elicitation = if elicits(&capabilities) { Elicitation::InputRequired } else { Elicitation::None };
@@ -107,10 +107,9 @@ fn missing(key: &str) -> RpcError {
 
 /// Reports whether forms may be put to a person: `elicitation` is there and, where it lists modes, lists `form`.
 fn elicits(capabilities: &Json) -> bool {
-    capabilities.get("elicitation").is_some_and(|modes| {
-        let object = modes.as_bytes().first() == Some(&b'{');
-        object && (modes.get("form").is_some() || modes.get("url").is_none())
-    })
+    capabilities
+        .get("elicitation")
+        .is_some_and(|modes| modes.is_object() && (modes.get("form").is_some() || modes.get("url").is_none()))
 }
 
 fn name(info: &Json) -> String {

@@ -1,8 +1,7 @@
-//! The beginning of a connection: which era the source speaks, what it says of itself, and its lists.
+//! The beginning of a connection: which era the source speaks, and what it says of itself.
 //!
-//! Specification: MCP 2026-07-28 "server/discover"; 2025-11-25 "Lifecycle"; both "Tools" and "Pagination".
+//! Specification: MCP 2026-07-28 "server/discover"; 2025-11-25 "Lifecycle".
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use serde_json::json;
@@ -10,19 +9,11 @@ use serde_json::json;
 use super::meta::{RequestFacts, client_info, with_facts};
 use super::pending::{McpConnectionState, NoResponse};
 use crate::call::Cause;
-use crate::item::ItemKind;
-use crate::limits::{MAX_DEFINITION_BYTES, MAX_ITEMS_PER_SOURCE, MAX_TOOLS_PER_SOURCE};
 use crate::protocol::meta::SERVER_INFO;
 use crate::protocol::revision::{LEGACY, MODERN};
 use crate::protocol::{Answer, Era, Json, Message, Method, Notification, RpcError};
+use crate::source::SourceError;
 use crate::source::transport::LOGIN;
-use crate::source::{ListedDefinitions, SourceError};
-
-/// The most pages of one list. A source may list one tool a page, up to this.
-const MAX_PAGES: usize = 500;
-
-/// The largest list of one kind, in bytes of all its pages together.
-const MAX_LIST_BYTES: usize = 64 * 1024 * 1024;
 
 /// The most bytes that are kept of what a source says about itself: its name, its capabilities and its instructions.
 /// Each of its connections keeps them.
@@ -90,7 +81,10 @@ impl Default for HandshakeResult {
 }
 
 impl HandshakeResult {
-    /// Returns the same without the rest of the answer that it is a part of.
+    /// Returns the result with parts of its own, so that the rest of the source's answer is released.
+    ///
+    /// # Errors
+    /// [`SourceError::Protocol`] if the parts have more than [`MAX_SELF_DESCRIPTION_BYTES`].
     fn detached(mut self) -> Result<Self, SourceError> {
         let Self { server, capabilities, instructions, .. } = &mut self;
         let instructions = instructions.as_ref().map_or(0, String::len);
@@ -262,90 +256,15 @@ async fn initialize(shared: &McpConnectionState, deadline: Duration) -> Result<H
 pub(super) fn keeps_state(capabilities: &Json) -> bool {
     let subscribes = capabilities.get("resources").and_then(|resources| resources.get("subscribe"));
     ["logging", "tasks"].iter().any(|kept| capabilities.get(kept).is_some())
-        || subscribes.is_some_and(|subscribes| subscribes.as_str() == "true")
+        || subscribes.is_some_and(|subscribes| subscribes.is_true())
 }
 
 fn capabilities(answer: &Json) -> Json {
-    answer.get("capabilities").filter(|all| all.as_bytes().starts_with(b"{")).unwrap_or_else(Json::empty_object)
+    answer.get("capabilities").filter(Json::is_object).unwrap_or_else(Json::empty_object)
 }
 
-/// Returns the capability that a source declares if it can list items of this kind.
-fn capability_of(kind: ItemKind) -> &'static str {
-    match kind {
-        ItemKind::Tool => "tools",
-        ItemKind::Prompt => "prompts",
-        ItemKind::Resource | ItemKind::Template | ItemKind::Source => "resources",
-    }
-}
-
-/// Fetches all pages of a list.
-pub(super) async fn list(
-    shared: &McpConnectionState,
-    agreed: &HandshakeResult,
-    kind: ItemKind,
-    deadline: Duration,
-) -> Result<ListedDefinitions, SourceError> {
-    let (method, limit) = match kind {
-        ItemKind::Tool => (kind.list_method(), MAX_TOOLS_PER_SOURCE),
-        _ => (kind.list_method(), MAX_ITEMS_PER_SOURCE),
-    };
-    let declared = agreed.capabilities.get(capability_of(kind)).is_some();
-    if !declared && kind != ItemKind::Tool {
-        return Ok(ListedDefinitions::default());
-    }
-    let (mut items, mut ttl_ms, mut public, mut other_members) = (Vec::new(), u64::MAX, true, None);
-    let (mut cursors, nothing, mut listed) = (HashSet::new(), Json::of(&[(); 0]), 0_usize);
-    let mut params = Json::empty_object();
-    for _ in 0..MAX_PAGES {
-        let with_facts = |_| with_facts(&params, &RequestFacts::of_broker(agreed.era), None);
-        let page = match shared.request(&method, with_facts, None, deadline).await {
-            Ok(Answer::Result(page)) => page,
-            // Tools are listed even if they are not declared, because some servers forget to declare them; and some
-            // servers with resources do not know templates.
-            Ok(Answer::Error(_)) if !declared || kind == ItemKind::Template => return Ok(ListedDefinitions::default()),
-            Ok(Answer::Error(error)) => return Err(refused(&method, &error)),
-            Err(lost) => return Err(explain(&method, deadline, lost)),
-        };
-        listed = listed.saturating_add(page.as_bytes().len());
-        if listed > MAX_LIST_BYTES {
-            let why = format!("the source's list of {} has more than {MAX_LIST_BYTES} bytes", kind.member());
-            return Err(SourceError::Protocol(Cause::own(why)));
-        }
-        // What is kept of a page must not keep the rest of it. What is too large is not kept, and named.
-        let kept = |item: Json| if item.as_bytes().len() > MAX_DEFINITION_BYTES { item } else { item.detached() };
-        items.extend(items_of(kind, &page)?.into_iter().map(kept));
-        let others = || page.edited(&[(kind.member(), Some(&nothing)), ("nextCursor", None)]);
-        other_members = other_members.or_else(|| others().filter(|all| all.as_bytes().len() <= MAX_DEFINITION_BYTES));
-        public &= page.get_str("cacheScope").as_deref() == Some("public");
-        ttl_ms = ttl_ms.min(page.get("ttlMs").and_then(|ttl| ttl.read().ok()).unwrap_or(0));
-        if items.len() > limit {
-            let why = format!("the source lists more than {limit} {}", kind.member());
-            return Err(SourceError::Protocol(Cause::own(why)));
-        }
-        // The SDKs take an empty cursor for none, and servers that always send one rely on it.
-        let Some(cursor) = page.get("nextCursor").filter(|cursor| !matches!(cursor.as_str(), "null" | "\"\"")) else {
-            return Ok(ListedDefinitions { items, ttl_ms, public, other_members });
-        };
-        params = Json::empty_object().with("cursor", &cursor).unwrap_or_else(Json::empty_object);
-        if !cursors.insert(cursor) {
-            let what = kind.member();
-            let why = format!("the source's list of {what} never ends: it gave the same `nextCursor` twice");
-            return Err(SourceError::Protocol(Cause::own(why)));
-        }
-    }
-    let why = format!("the source's list of {} has more than {MAX_PAGES} pages", kind.member());
-    Err(SourceError::Protocol(Cause::own(why)))
-}
-
-fn items_of(kind: ItemKind, page: &Json) -> Result<Vec<Json>, SourceError> {
-    let items = page.get(kind.member()).and_then(|list| list.items());
-    items.ok_or_else(|| {
-        let (method, member) = (kind.list_method(), kind.member());
-        SourceError::Protocol(Cause::own(format!("the source's answer to `{method}` holds no list `{member}`")))
-    })
-}
-
-fn refused(method: &Method, error: &Json) -> SourceError {
+/// Returns the error for a request that the source has answered with this one.
+pub(super) fn refused(method: &Method, error: &Json) -> SourceError {
     let message = error.get_str("message").unwrap_or_default();
     if wants_login(error) {
         // Most often the transport's own message, which says what to do; but a source may send the same code.
@@ -362,7 +281,7 @@ fn refused(method: &Method, error: &Json) -> SourceError {
 
 /// Reports whether an error asks for a login ([`LOGIN`]).
 fn wants_login(error: &Json) -> bool {
-    error.get("data").is_some_and(|data| data.get(LOGIN).is_some_and(|login| login.as_str() == "true"))
+    error.get("data").is_some_and(|data| data.get(LOGIN).is_some_and(|login| login.is_true()))
 }
 
 /// Returns the error for a request that has no answer.

@@ -82,7 +82,7 @@ impl PendingRequests {
 
 /// A request that waits for its answer.
 pub(super) struct PendingRequest {
-    pub(super) reply: oneshot::Sender<Result<Answer, NoResponse>>,
+    reply: oneshot::Sender<Result<Answer, NoResponse>>,
     pub(super) caller: Option<ReplyRoute>,
     /// True if its answer is awaited; false for a request that is meant to stay open, or that only checks whether the
     /// source is alive.
@@ -94,6 +94,11 @@ pub(super) struct PendingRequest {
 }
 
 impl PendingRequest {
+    /// Gives the caller the result. One that gave up has dropped the receiver.
+    pub(super) fn finish(self, result: Result<Answer, NoResponse>) {
+        let _ = self.reply.send(result);
+    }
+
     /// Reports whether the source has sent the agent a request, which shows that it is alive.
     fn has_asked(&self) -> bool {
         self.asking > 0 || self.answered.is_some()
@@ -238,8 +243,7 @@ impl McpConnectionState {
         questions.into_values().for_each(|question| question.abort());
         self.state_changed.send_replace(());
         for entry in requests.into_values() {
-            // A caller that gave up has dropped the receiver.
-            let _ = entry.reply.send(Err(NoResponse::Broken(why.clone())));
+            entry.finish(Err(NoResponse::Broken(why.clone())));
         }
     }
 

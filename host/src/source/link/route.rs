@@ -73,8 +73,7 @@ fn answer(shared: &McpConnectionState, response: Response) {
             if let (Some(session), Answer::Error(error)) = (session, &response.answer) {
                 shared.pending().url_elicitations.remember(session, error);
             }
-            // A caller that gave up has dropped the receiver.
-            let _ = entry.reply.send(Ok(response.answer));
+            entry.finish(Ok(response.answer));
         }
         None => shared.count_stray("answer"),
     }
@@ -83,8 +82,7 @@ fn answer(shared: &McpConnectionState, response: Response) {
 fn lose(shared: &McpConnectionState, id: &Id, reason: Cause) {
     let entry = id.as_number().and_then(|id| shared.pending().requests.remove(&id));
     if let Some(entry) = entry {
-        // A caller that gave up has dropped the receiver.
-        let _ = entry.reply.send(Err(NoResponse::Broken(reason)));
+        entry.finish(Err(NoResponse::Broken(reason)));
     }
 }
 
@@ -99,8 +97,7 @@ fn expire(shared: &McpConnectionState, id: Option<&Id>, reason: &Cause) {
         id.and_then(Id::as_number).and_then(|id| pending.requests.remove(&id))
     };
     if let Some(entry) = entry {
-        // A caller that gave up has dropped the receiver.
-        let _ = entry.reply.send(Err(NoResponse::NotSent(reason.clone())));
+        entry.finish(Err(NoResponse::NotSent(reason.clone())));
     }
 }
 
@@ -109,83 +106,98 @@ fn expire(shared: &McpConnectionState, id: Option<&Id>, reason: &Cause) {
 fn fail_pending(shared: &McpConnectionState, why: &Cause) {
     let requests = std::mem::take(&mut shared.pending().requests);
     for entry in requests.into_values() {
-        // A caller that gave up has dropped the receiver.
-        let _ = entry.reply.send(Err(NoResponse::Broken(why.clone())));
+        entry.finish(Err(NoResponse::Broken(why.clone())));
     }
 }
 
 async fn notify(shared: &McpConnectionState, notification: Notification, stream_of: Option<&Id>) {
     let params = notification.params.as_ref();
     if params.is_some_and(|params| params.as_bytes().len() > MAX_NOTIFICATION_BYTES) {
-        return tracing::debug!(source = %shared.config.source, "a notification of more than 1 MiB was dropped");
+        let source = &shared.config.source;
+        return tracing::debug!(%source, "a notification of more than {MAX_NOTIFICATION_BYTES} bytes was dropped");
     }
     match &notification.method {
-        Method::NotificationsProgress => {
-            let id = params.and_then(|params| params.get("progressToken")).and_then(|token| number(&token));
-            let caller = id.and_then(|id| shared.reply_route(id));
-            let token = caller.as_ref().and_then(|caller| caller.events.token.clone());
-            let (Some(id), Some(caller), Some(token)) = (id, caller, token) else {
-                return shared.count_stray("progress");
-            };
-            let params = notification.params.and_then(|params| params.with("progressToken", &token));
-            shared.record_sign_of_life();
-            shared.relay(id, &caller.events, Notification { params, ..notification }).await;
-        }
-        Method::NotificationsCancelled => {
-            let id = params.and_then(|params| params.get("requestId"));
-            let id = id.and_then(|id| Id::from_json(id.as_str()).ok());
-            let withdrawn = id.as_ref().and_then(|id| shared.pending().source_requests.remove(id));
-            match (withdrawn, id.and_then(|id| id.as_number())) {
-                (Some(question), _) => question.abort(),
-                // The source ends a subscription (2026-07-28). Any other number is that of a question which it withdraws although
-                // it has just been answered, and says nothing about the broker's own request of that number.
-                (None, Some(id)) if shared.pending().is_subscription(id) => {
-                    lose(shared, &Id::number(id), "the source ended it".into());
-                }
-                (None, _) => {}
-            }
-        }
+        Method::NotificationsProgress => progress(shared, notification).await,
+        Method::NotificationsCancelled => withdraw(shared, params),
         // A change concerns all sessions, unless the message belongs to a subscription.
-        method if subscription(params).is_none() && is_change(method) => {
-            let (source, subscribers) = (&shared.config.source, &shared.config.subscribers);
-            let of_list = method.ends_with("/list_changed");
-            if of_list {
-                subscribers.changed();
-            }
-            let owner = shared.owner();
-            if let Some(owner) = &owner {
-                owner.notify(source.as_str(), notification.clone()).await;
-            }
-            // Sessions that share connections are told here. For them a change of a list counts even if it arrived on a
-            // session's own connection.
-            if owner.is_none() || of_list {
-                subscribers.notify(source, &notification).await;
-            }
+        method if subscription(params).is_none() && is_change(method) => announce_change(shared, &notification).await,
+        Method::NotificationsElicitationComplete => complete_elicitation(shared, notification).await,
+        _ => relay_to_call(shared, notification, stream_of).await,
+    }
+}
+
+/// Passes progress to the caller of the request that it is of, under the caller's own token.
+async fn progress(shared: &McpConnectionState, notification: Notification) {
+    let id = notification.params.as_ref().and_then(|params| params.get("progressToken"));
+    let id = id.and_then(|token| number(&token));
+    let caller = id.and_then(|id| shared.reply_route(id));
+    let token = caller.as_ref().and_then(|caller| caller.events.token.clone());
+    let (Some(id), Some(caller), Some(token)) = (id, caller, token) else {
+        return shared.count_stray("progress");
+    };
+    let params = notification.params.and_then(|params| params.with("progressToken", &token));
+    shared.record_sign_of_life();
+    shared.relay(id, &caller.events, Notification { params, ..notification }).await;
+}
+
+/// Ends what the source takes back: a question that it has asked, or a subscription (2026-07-28).
+fn withdraw(shared: &McpConnectionState, params: Option<&Json>) {
+    let id = params.and_then(|params| params.get("requestId"));
+    let id = id.and_then(|id| Id::from_json(id.as_str()).ok());
+    let withdrawn = id.as_ref().and_then(|id| shared.pending().source_requests.remove(id));
+    match (withdrawn, id.and_then(|id| id.as_number())) {
+        (Some(question), _) => question.abort(),
+        // Any other number is that of a question which the source withdraws although it has just been answered, and
+        // says nothing about the broker's own request of that number.
+        (None, Some(id)) if shared.pending().is_subscription(id) => {
+            lose(shared, &Id::number(id), "the source ended it".into());
         }
-        // A page that a person opened is completed, perhaps long after the call that asked for it.
-        Method::NotificationsElicitationComplete => {
-            let id = params.and_then(|params| params.get_str("elicitationId"));
-            let asked = id.and_then(|id| shared.pending().url_elicitations.take(&id));
-            let client = shared.owner().or_else(|| shared.config.subscribers.session(&asked?));
-            match client {
-                Some(client) => client.notify(shared.config.source.as_str(), notification).await,
-                None => shared.count_stray("completion"),
-            }
-        }
-        _ => {
-            let named = subscription(params).or_else(|| stream_of.and_then(Id::as_number));
-            // A notification that MCP does not define may be about a call that ended long ago, so it is given to the
-            // newest call only if one client alone has used the connection.
-            let may_guess = notification.method.is_reserved() || shared.serves_one_session();
-            let id = named.or_else(|| shared.newest().filter(|_| may_guess));
-            match id.and_then(|id| Some((id, shared.reply_route(id)?))) {
-                Some((id, caller)) => shared.relay(id, &caller.events, notification).await,
-                None => match shared.owner().or_else(|| shared.config.subscribers.only_session()) {
-                    Some(owner) => owner.notify(shared.config.source.as_str(), notification).await,
-                    None => shared.count_stray("notification"),
-                },
-            }
-        }
+        (None, _) => {}
+    }
+}
+
+/// Tells the sessions of a change of what the source offers.
+async fn announce_change(shared: &McpConnectionState, notification: &Notification) {
+    let (source, subscribers) = (&shared.config.source, &shared.config.subscribers);
+    let of_list = notification.method.ends_with("/list_changed");
+    if of_list {
+        subscribers.changed();
+    }
+    let owner = shared.owner();
+    if let Some(owner) = &owner {
+        owner.notify(source.as_str(), notification.clone()).await;
+    }
+    // Sessions that share connections are told here. For them a change of a list counts even if it arrived on a
+    // session's own connection.
+    if owner.is_none() || of_list {
+        subscribers.notify(source, notification).await;
+    }
+}
+
+/// Tells the session that was sent to a page that it is completed, perhaps long after the call that asked for it.
+async fn complete_elicitation(shared: &McpConnectionState, notification: Notification) {
+    let id = notification.params.as_ref().and_then(|params| params.get_str("elicitationId"));
+    let asked = id.and_then(|id| shared.pending().url_elicitations.take(&id));
+    let client = shared.owner().or_else(|| shared.config.subscribers.session(&asked?));
+    match client {
+        Some(client) => client.notify(shared.config.source.as_str(), notification).await,
+        None => shared.count_stray("completion"),
+    }
+}
+
+/// Passes a notification to the call that it belongs to or may belong to, or else to the only session.
+async fn relay_to_call(shared: &McpConnectionState, notification: Notification, stream_of: Option<&Id>) {
+    let named = subscription(notification.params.as_ref()).or_else(|| stream_of.and_then(Id::as_number));
+    // A notification that MCP does not define may be about a call that ended long ago, so it is given to the newest
+    // call only if one client alone has used the connection.
+    let may_guess = notification.method.is_reserved() || shared.serves_one_session();
+    let id = named.or_else(|| shared.newest().filter(|_| may_guess));
+    match id.and_then(|id| Some((id, shared.reply_route(id)?))) {
+        Some((id, caller)) => shared.relay(id, &caller.events, notification).await,
+        None => match shared.owner().or_else(|| shared.config.subscribers.only_session()) {
+            Some(owner) => owner.notify(shared.config.source.as_str(), notification).await,
+            None => shared.count_stray("notification"),
+        },
     }
 }
 
@@ -214,11 +226,11 @@ fn handle_request(shared: &Arc<McpConnectionState>, request: Request, stream_of:
     let refuse = |id, code, why: String| {
         shared.send_soon(Message::Response(Response::error(Some(id), &RpcError::new(code, why))));
     };
-    if request.params.as_ref().is_some_and(|params| params.as_bytes().len() > MAX_SOURCE_REQUEST_BYTES) {
+    let bytes = request.params.as_ref().map_or(0, |params| params.as_bytes().len());
+    if bytes > MAX_SOURCE_REQUEST_BYTES {
         let why = format!("a request to the client may have at most {MAX_SOURCE_REQUEST_BYTES} bytes");
         return refuse(request.id, RpcError::INVALID_PARAMS, why);
     }
-    let bytes = request.params.as_ref().map_or(0, |params| params.as_bytes().len());
     let kib = u32::try_from(bytes.div_ceil(1024).max(MIN_REQUEST_KIB)).unwrap_or(u32::MAX);
     let Ok(room) = Arc::clone(&shared.request_room).try_acquire_many_owned(kib) else {
         return refuse(request.id, RpcError::INTERNAL, "too many requests of this source are open already".to_owned());

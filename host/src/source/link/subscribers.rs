@@ -8,7 +8,7 @@ use crate::call::SessionId;
 use crate::name::SourceName;
 use crate::protocol::Notification;
 use crate::source::SourceClient;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 
 /// The sessions that are notified when a source changes what it offers.
 #[derive(Default)]
@@ -35,7 +35,7 @@ impl Subscribers {
     /// Notifies a client of changes from now on.
     pub(crate) fn join(&self, client: &Arc<dyn SourceClient>) {
         let Some(session) = client.session() else { return };
-        let mut members = self.lock();
+        let mut members = self.members.lock();
         if members.sessions.insert(session.clone(), Arc::downgrade(client)).is_none() {
             members.ever += 1;
         }
@@ -43,17 +43,17 @@ impl Subscribers {
 
     /// Stops notifying a session.
     pub(crate) fn leave(&self, session: &SessionId) {
-        self.lock().sessions.remove(session);
+        self.members.lock().sessions.remove(session);
     }
 
     /// Reports whether at most one session has ever joined: then everything that the source sends is for that one.
     pub(super) fn had_one_session(&self) -> bool {
-        self.lock().ever <= 1
+        self.members.lock().ever <= 1
     }
 
     /// Returns the only session that has ever joined.
     pub(super) fn only_session(&self) -> Option<Arc<dyn SourceClient>> {
-        let members = self.lock();
+        let members = self.members.lock();
         members.sessions.values().next().filter(|_| members.ever == 1).and_then(Weak::upgrade)
     }
 
@@ -64,22 +64,18 @@ impl Subscribers {
 
     /// Reports whether any session is still notified.
     pub(crate) fn listens(&self) -> bool {
-        self.lock().sessions.values().any(|client| client.strong_count() > 0)
+        self.members.lock().sessions.values().any(|client| client.strong_count() > 0)
     }
 
     /// Sends a notification to all sessions, and waits until each has taken it.
     pub(crate) async fn notify(&self, source: &SourceName, notification: &Notification) {
-        let clients: Vec<_> = self.lock().sessions.values().filter_map(Weak::upgrade).collect();
+        let clients: Vec<_> = self.members.lock().sessions.values().filter_map(Weak::upgrade).collect();
         let told = clients.iter().map(|client| client.notify(source.as_str(), notification.clone()));
         futures_util::future::join_all(told).await;
     }
 
     /// Returns a session that is notified of changes, by its id.
     pub(super) fn session(&self, session: &SessionId) -> Option<Arc<dyn SourceClient>> {
-        self.lock().sessions.get(session).and_then(Weak::upgrade)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Members> {
-        self.members.lock()
+        self.members.lock().sessions.get(session).and_then(Weak::upgrade)
     }
 }

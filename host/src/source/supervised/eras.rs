@@ -31,10 +31,12 @@ impl KnownEras {
 
     /// Returns the only era that can be used with the source, or `None` if there are two or it is not known yet.
     pub(super) fn only_era(&self) -> Option<Era> {
-        let learned = match () {
-            () if self.modern_missing.load(Ordering::Relaxed) => Some(Era::Legacy),
-            () if self.legacy_missing.load(Ordering::Relaxed) => Some(Era::Modern),
-            () => None,
+        let learned = if self.modern_missing.load(Ordering::Relaxed) {
+            Some(Era::Legacy)
+        } else if self.legacy_missing.load(Ordering::Relaxed) {
+            Some(Era::Modern)
+        } else {
+            None
         };
         self.fixed.or(learned)
     }

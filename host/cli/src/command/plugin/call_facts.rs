@@ -239,7 +239,7 @@ fn object(what: &str, written: &Value) -> anyhow::Result<Json> {
         Value::String(text) => Json::parse(text.clone()).with_context(|| format!("`{what}` is not JSON"))?,
         other => Json::of(other),
     };
-    if !json.as_str().starts_with('{') {
+    if !json.is_object() {
         bail!("`{what}` is not an object");
     }
     Ok(json)
