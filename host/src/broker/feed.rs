@@ -4,11 +4,13 @@
 //! A receiver that is down gets the same records until it takes them. A plugin that fails at a record by itself, as with a
 //! trap, would do so for ever: it gets a substitute for that record, and then the records that follow.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::json;
+use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -316,13 +318,25 @@ struct Substitute {
 impl Substitute {
     fn of(record: &str, code: Option<FailureCode>) -> Self {
         let body = json!({ "left_out_bytes": record.len(), "undelivered": code.map(FailureCode::as_str) });
-        let body = to_raw_value(&body).unwrap_or_default();
-        // The members are in canonical order, as in the record.
-        let mut members: BTreeMap<&str, &RawValue> = serde_json::from_str(record).unwrap_or_default();
-        let kind = members.get("kind").map(|kind| kind.get().trim_matches('"').to_owned()).unwrap_or_default();
-        members.insert("body", &body);
-        Self { text: serde_json::to_string(&members).unwrap_or_default(), kind }
+        let kind = serde_json::from_str(record).map(|RecordKind { kind }| kind.into_owned()).unwrap_or_default();
+        Self { text: with_body(record, &body), kind }
     }
+}
+
+/// The kind of a record.
+#[derive(Deserialize)]
+struct RecordKind<'a> {
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+}
+
+/// Returns a record with another body. Makes no tree of the old one, which may be large.
+pub(super) fn with_body(record: &str, body: &Value) -> String {
+    let body = to_raw_value(body).unwrap_or_default();
+    // The members are in canonical order, as in the record.
+    let mut members: BTreeMap<&str, &RawValue> = serde_json::from_str(record).unwrap_or_default();
+    members.insert("body", &body);
+    serde_json::to_string(&members).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use portcullis_test_support::guest;
 use portcullis_wasm::testing::plugins;
-use serde_json::Value;
 
 use super::*;
 use crate::config::PluginTable;
