@@ -77,8 +77,8 @@ impl HttpFront {
         if config.serve.listen.port() == 0 && config.serve.hosts.is_empty() {
             return Err(FrontError::NoPort(config.serve.listen));
         }
-        let prepared = FrontSettings::of(broker, &config.serve, profile)?.prepare(&config.serve)?;
-        let shared = Arc::new(prepared.shared(Arc::new(broker.clone()), &config.serve, config.serve.listen));
+        let settings = FrontSettings::of(broker, profile)?;
+        let shared = Arc::new(settings.shared(Arc::new(broker.clone()), &config.serve, config.serve.listen));
         tokio::spawn(tend(Arc::downgrade(&shared), broker.stopped()));
         Ok(HttpService { shared })
     }
