@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::{Broker, Inner, lock_comparison};
-use crate::context::Upstream;
+use crate::context::{Context, Upstream};
 use crate::control::{
     ControlError, ControlHandler, ControlRefusal, ControlReply, ControlRequest, ControlSocket, LocalConnection,
 };
@@ -117,18 +117,23 @@ fn may_connect(inner: &Inner, profile: &ProfileName, config: &str) -> ControlRep
 /// Ends a source and starts it again. Returns the state that it then has.
 async fn restart(inner: &Inner, source: &str, by: &str) -> ControlReply {
     let context = inner.context();
-    let upstream = context.upstreams.values().find(|upstream| upstream.config.name.as_str() == source);
-    let upstream = upstream.ok_or_else(|| {
+    let upstream = upstream_named(&context, source)?;
+    tracing::warn!(source, by, "a source is restarted");
+    let restarted = upstream.restart(&format!("restarted by {by}"), RESTART_TIMEOUT).await;
+    let status = restarted.map_err(|error| ControlRefusal::Error(format!("source `{source}`: {error}")))?;
+    Ok(json!({ "source": source, "state": status.as_str() }))
+}
+
+/// Returns the source of this name, or the refusal that lists the sources.
+pub(super) fn upstream_named<'a>(context: &'a Context, source: &str) -> Result<&'a Arc<Upstream>, ControlRefusal> {
+    let found = context.upstreams.values().find(|upstream| upstream.config.name.as_str() == source);
+    found.ok_or_else(|| {
         let known: Vec<_> = context.upstreams.keys().map(|name| format!("`{name}`")).collect();
         ControlRefusal::Absent(format!(
             "no source {source:?} is configured in this broker; its sources are {}",
             known.join(", ")
         ))
-    })?;
-    tracing::warn!(source, by, "a source is restarted");
-    let restarted = upstream.restart(&format!("restarted by {by}"), RESTART_TIMEOUT).await;
-    let status = restarted.map_err(|error| ControlRefusal::Error(format!("source `{source}`: {error}")))?;
-    Ok(json!({ "source": source, "state": status.as_str() }))
+    })
 }
 
 /// Clears what a session has seen. The record is written first.
