@@ -102,7 +102,7 @@ pub struct Broker {
 /// The parts of one broker, which all its clones share.
 #[derive(Debug)]
 struct Inner {
-    lasting: BrokerCore,
+    core: BrokerCore,
     /// The configuration in force.
     context: watch::Sender<Arc<Context>>,
     /// Held while one configuration replaces another.
@@ -141,13 +141,13 @@ impl Broker {
     /// Returns the name of the ledger chain that this broker writes.
     #[must_use]
     pub fn chain(&self) -> &str {
-        self.inner.lasting.ledger.chain()
+        self.inner.core.ledger.chain()
     }
 
     /// Returns the questions that wait for a person.
     #[must_use]
     pub fn inbox(&self) -> &Inbox {
-        &self.inner.lasting.inbox
+        &self.inner.core.inbox
     }
 
     /// Returns the plugins by role, in the order in which they are asked.
@@ -316,21 +316,21 @@ impl Broker {
         };
         join_all(sessions.iter().map(|session| session.interrupt())).await;
         self.inner.close_sources().await;
-        self.inner.lasting.inbox.close();
+        self.inner.core.inbox.close();
         self.inner.rejections.report();
         if let Some(feeds) = self.background.feeds.lock().await.take() {
             // The records that end sessions are notes; a sink can read them only once they are flushed.
-            if let Err(error) = self.inner.lasting.ledger.flush().await {
+            if let Err(error) = self.inner.core.ledger.flush().await {
                 tracing::error!(%error, "the last records may be missing, for the sinks too");
             }
             feeds.finish().await;
         }
-        if let Some(telemetry) = &self.inner.lasting.telemetry {
+        if let Some(telemetry) = &self.inner.core.telemetry {
             telemetry.finish().await;
         }
         let metrics = self.background.metrics.lock().take();
         metrics::finish(metrics).await;
-        self.inner.lasting.ledger.close().await;
+        self.inner.core.ledger.close().await;
         if let Some(witnesses) = self.background.witnesses.lock().await.take() {
             witnesses.finish().await;
         }
@@ -348,8 +348,8 @@ impl Inner {
         let context = self.context();
         let retired: Vec<_> = self.retired.lock().drain(..).filter_map(|upstream| upstream.upgrade()).collect();
         join_all(context.upstreams.values().chain(&retired).map(|upstream| upstream.close())).await;
-        self.lasting.closing.close();
-        self.lasting.closing.wait().await;
+        self.core.closing.close();
+        self.core.closing.wait().await;
     }
 
     fn live_sessions(&self) -> Vec<Arc<Session>> {

@@ -33,7 +33,7 @@ const MAX_PART_BYTES: usize = 256 * 1024;
 /// Opens the control socket.
 pub(super) fn listen(inner: &Arc<Inner>) -> Result<ControlSocket, ControlError> {
     let operated = Arc::new(OperatedBroker(Arc::downgrade(inner)));
-    ControlSocket::serve(&inner.context().config.data_dir, inner.lasting.ledger.chain(), operated)
+    ControlSocket::serve(&inner.context().config.data_dir, inner.core.ledger.chain(), operated)
 }
 
 /// A broker as its control socket knows it. Weak, as a socket must not keep alive a broker that was dropped without
@@ -71,14 +71,14 @@ impl Broker {
 async fn answer(inner: &Inner, request: ControlRequest) -> ControlReply {
     match request {
         ControlRequest::Status => Ok(status(inner)),
-        ControlRequest::Asks => Ok(json!(inner.lasting.inbox.list_within(MAX_LIST_BYTES))),
+        ControlRequest::Asks => Ok(json!(inner.core.inbox.list_within(MAX_LIST_BYTES))),
         ControlRequest::Show { ask, from } => {
-            let part = inner.lasting.inbox.part(&ask, from, MAX_PART_BYTES);
+            let part = inner.core.inbox.part(&ask, from, MAX_PART_BYTES);
             part.map(|part| json!(part)).map_err(|error| unanswered(&error))
         }
         ControlRequest::Answer { ask, approve, scope, until, by } => {
             let answer = GivenAnswer { approve, scope, until };
-            let answered = inner.lasting.inbox.answer(&ask, &answer, &by, AnswerRoute::Person).await;
+            let answered = inner.core.inbox.answer(&ask, &answer, &by, AnswerRoute::Person).await;
             answered.map(|answered| json!(answered)).map_err(|error| unanswered(&error))
         }
         ControlRequest::Restart { source, by } => restart(inner, &source, &by).await,
@@ -191,6 +191,6 @@ fn status(inner: &Inner) -> Value {
         "total_quarantined": state.total_quarantined,
         "last_discovery": state.last_discovery,
         "sessions": sessions,
-        "asks": inner.lasting.inbox.len(),
+        "asks": inner.core.inbox.len(),
     })
 }
