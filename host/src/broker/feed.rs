@@ -41,12 +41,13 @@ const MAX_OWN_FAILURES_AT_THE_END: u32 = 1;
 
 /// The longest time that a shutdown waits for all sinks. Records that a sink has not accepted by then are never
 /// delivered to it: a cursor belongs to its chain, and the ledger itself has everything.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The tasks that feed the sinks.
 #[derive(Debug)]
 pub(super) struct SinkTasks {
-    tasks: Vec<JoinHandle<()>>,
+    /// The tasks, each with the name of its sink.
+    tasks: Vec<(String, JoinHandle<()>)>,
     finishing: watch::Sender<bool>,
 }
 
@@ -141,21 +142,22 @@ impl From<String> for DeliveryFailure {
 impl SinkTasks {
     pub(super) fn start(receivers: RecordReceivers, ledger: &Ledger) -> Self {
         let finishing = watch::Sender::new(false);
-        let spawned = |(name, receiver)| {
+        let spawned = |(name, receiver): (String, RecordReceiver)| {
+            let shown = receiver.name();
             let feed = Feed::new(name, receiver, ledger.clone());
-            tokio::spawn(feed.run(finishing.subscribe()))
+            (shown, tokio::spawn(feed.run(finishing.subscribe())))
         };
         let tasks = receivers.into_iter().map(spawned).collect();
         Self { tasks, finishing }
     }
 
-    /// Delivers what has been recorded so far, within [`DRAIN_TIMEOUT`] for all sinks together, then ends the tasks.
+    /// Delivers what has been recorded so far, within [`FINISH_TIMEOUT`] for all sinks together, then ends the tasks.
     pub(super) async fn finish(self) {
         self.finishing.send_replace(true);
-        let deadline = tokio::time::Instant::now() + DRAIN_TIMEOUT;
-        for mut task in self.tasks {
+        let deadline = tokio::time::Instant::now() + FINISH_TIMEOUT;
+        for (sink, mut task) in self.tasks {
             if tokio::time::timeout_at(deadline, &mut task).await.is_err() {
-                tracing::error!("a sink did not accept its last records within {} s", DRAIN_TIMEOUT.as_secs());
+                tracing::error!(sink, "a sink did not accept its last records within {} s", FINISH_TIMEOUT.as_secs());
                 task.abort();
             }
         }
