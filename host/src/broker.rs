@@ -371,8 +371,7 @@ fn start_eager<'a>(upstreams: impl Iterator<Item = &'a Arc<Upstream>>) {
 }
 
 /// Returns the contents of the first record: the version, the digest of the configuration (with secrets by name), and
-/// the key that signs checkpoints. Without a key, the chain has no signed checkpoints. Without a key there are none,
-/// and nothing else is missing.
+/// the key that signs checkpoints. Without a key, the chain has no signed checkpoints.
 fn started(config: &Config) -> ChainStart {
     let key = config.state_dir.as_deref().map(CheckpointKey::open).transpose();
     let key = key.unwrap_or_else(|error| {

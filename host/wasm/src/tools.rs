@@ -246,7 +246,7 @@ impl ToolsComponent {
 
 impl fmt::Debug for ToolsComponent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tools").field("identity", &self.identity).finish_non_exhaustive()
+        f.debug_struct("ToolsComponent").field("identity", &self.identity).finish_non_exhaustive()
     }
 }
 
