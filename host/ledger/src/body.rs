@@ -49,11 +49,7 @@ impl EventBody {
     /// Creates a body without facts.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            values: String::with_capacity(INITIAL_BYTES),
-            members: Vec::with_capacity(INITIAL_MEMBERS),
-            error: None,
-        }
+        Self { values: String::with_capacity(INITIAL_BYTES), members: Vec::with_capacity(INITIAL_MEMBERS), error: None }
     }
 
     /// Sets a fact, in the place of an earlier one with this key.
