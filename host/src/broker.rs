@@ -302,10 +302,11 @@ impl Broker {
     }
 
     /// Shuts the broker down: closes the sessions in the ledger, ends the sources (pending answers have
-    /// two seconds to arrive, then a process has three to end), ends the receivers of the inbox, gives the sinks five seconds
-    /// to take the records that they do not have yet, and closes the chain. The record that closes it, `broker.stopped`, is
-    /// in the ledger alone: no sink gets it, because it is written when they have ended. Idempotent. A broker that is dropped
-    /// instead leaves its chain open in the ledger until the process ends, and its tasks run on.
+    /// two seconds to arrive, then a process has three to end), ends the receivers of the inbox, gives the sinks five
+    /// seconds to take the records that they do not have yet, and closes the chain. The record that closes it,
+    /// `broker.stopped`, is in the ledger alone: no sink gets it, because it is written when they have ended.
+    /// Idempotent. A broker that is dropped instead leaves its chain open in the ledger until the process ends, and its
+    /// tasks run on.
     pub async fn shutdown(&self) {
         self.inner.stopping.send_replace(true);
         drop(self.background.control.lock().await.take());

@@ -51,8 +51,8 @@ pub struct CellFactory {
 }
 
 impl CellFactory {
-    /// Returns a factory. `own` are files that no source gets, `trust` is what the user has trusted, and `record` writes
-    /// events to the ledger.
+    /// Returns a factory. `own` are files that no source gets, `trust` is what the user has trusted, and `record`
+    /// writes events to the ledger.
     pub fn new(
         launcher: Launcher,
         data_dir: &Path,

@@ -68,7 +68,8 @@ pub struct BrokerBuilder {
 }
 
 impl Broker {
-    /// Returns a builder of a broker with this configuration. `launcher` is the program that becomes each process source.
+    /// Returns a builder of a broker with this configuration. `launcher` is the program that becomes each process
+    /// source.
     pub fn builder(config: Config, launcher: Launcher) -> BrokerBuilder {
         BrokerBuilder { config, launcher, natives: NativeParts::default(), twice: None }
     }
@@ -110,12 +111,13 @@ impl BrokerBuilder {
         }
     }
 
-    /// Builds the broker: loads and configures the plugins, opens the ledger, prepares the sources. Starts no source and
-    /// binds no address.
+    /// Builds the broker: loads and configures the plugins, opens the ledger, prepares the sources. Starts no source
+    /// and binds no address.
     ///
     /// # Errors
     /// [`BuildError`]: the first thing that cannot be used. Nothing keeps running then. A policy, sink or source that
-    /// was added and that the configuration does not name is one of them: a policy that nobody asks would protect nothing.
+    /// was added and that the configuration does not name is one of them: a policy that nobody asks would protect
+    /// nothing.
     pub async fn build(self) -> Result<Broker, BuildError> {
         let Self { config, launcher, natives, twice } = self;
         #[cfg(feature = "process")]

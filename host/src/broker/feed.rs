@@ -1,8 +1,8 @@
 //! Delivers the ledger's records to each sink, in order and at its own pace. A record may be delivered more than once,
 //! and what is not delivered when the broker stops is not delivered later: the ledger keeps it.
 //!
-//! A receiver that is down gets the same records until it takes them. A plugin that fails at a record by itself, as with a
-//! trap, would do so for ever: it gets a substitute for that record, and then the records that follow.
+//! A receiver that is down gets the same records until it takes them. A plugin that fails at a record by itself, as
+//! with a trap, would do so for ever: it gets a substitute for that record, and then the records that follow.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -31,9 +31,9 @@ const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
 /// The longest pause between two deliveries.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// The number of times that a plugin may fail by itself: at a batch, before its records are delivered one at a time; at one
-/// record, before it gets a substitute; and at the substitute, before it gets nothing. A busy machine may be the cause of
-/// a failure or two.
+/// The number of times that a plugin may fail by itself: at a batch, before its records are delivered one at a time; at
+/// one record, before it gets a substitute; and at the substitute, before it gets nothing. A busy machine may be the
+/// cause of a failure or two.
 const MAX_OWN_FAILURES: u32 = 3;
 
 /// The number of such failures while the broker finishes, as the time for it is short.
@@ -173,8 +173,8 @@ struct Feed {
     own_failures: u32,
     /// The code of the last of these failures.
     own_code: Option<FailureCode>,
-    /// The number of the last record of a batch at which the plugin failed by itself. Up to it, records are delivered one at
-    /// a time.
+    /// The number of the last record of a batch at which the plugin failed by itself. Up to it, records are delivered
+    /// one at a time.
     alone_until: Option<u64>,
 }
 
@@ -194,8 +194,8 @@ impl Feed {
         let (mut backoff, mut failures) = (INITIAL_BACKOFF, 0_u64);
         loop {
             tip.mark_unchanged();
-            // The last records are on disk before the broker finishes, and may not have been when a delivery before that
-            // began.
+            // The last records are on disk before the broker finishes, and may not have been when a delivery before
+            // that began.
             let is_finishing = *finishing.borrow();
             match self.deliver(if is_finishing { MAX_OWN_FAILURES_AT_THE_END } else { MAX_OWN_FAILURES }).await {
                 Ok(0) if is_finishing => return,
@@ -242,8 +242,8 @@ impl Feed {
         }
     }
 
-    /// Delivers one batch, or a substitute for its only record after so many failures of the plugin's own. Returns how many
-    /// records it had.
+    /// Delivers one batch, or a substitute for its only record after so many failures of the plugin's own. Returns how
+    /// many records it had.
     async fn deliver(&mut self, max_own_failures: u32) -> Result<usize, DeliveryFailure> {
         let max = if self.alone_until.is_some() { 1 } else { BATCH };
         let batch = self.ledger.batch(&self.name, max).await.map_err(|error| error.to_string())?;

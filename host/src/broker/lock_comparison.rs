@@ -108,13 +108,13 @@ impl Broker {
         Ok(compared)
     }
 
-    /// Accepts these definitions, as a source listed them last, into the lock file, records each, and applies the lock file
-    /// to the sessions that are open. That also releases those that are quarantined. `kind` is listed for it, besides tools and
-    /// what the scanner flagged.
+    /// Accepts these definitions, as a source listed them last, into the lock file, records each, and applies the lock
+    /// file to the sessions that are open. That also releases those that are quarantined. `kind` is listed for it,
+    /// besides tools and what the scanner flagged.
     ///
     /// # Errors
-    /// [`ControlRefusal::Absent`] if there is no such source. [`ControlRefusal::Error`] if the source does not list one of the
-    /// definitions any more, or the lock file or the ledger cannot be read or written; then nothing is accepted.
+    /// [`ControlRefusal::Absent`] if there is no such source. [`ControlRefusal::Error`] if the source does not list one
+    /// of the definitions any more, or the lock file or the ledger cannot be read or written; then nothing is accepted.
     #[doc(hidden)]
     pub async fn accept_listed(
         &self,

@@ -123,8 +123,8 @@ impl ReloadSummary {
 impl Broker {
     /// Puts another configuration in force. Sources that are as they were keep their connections, and plugins and
     /// budgets what they have counted; a request in flight finishes under the configuration that it began with, and is
-    /// judged by no other. Sessions whose profile is gone end. Changes of `[serve]`, `[questions]`, `[telemetry]`, the sinks and
-    /// the witnesses take effect when the broker is started again. Cancellation: the old configuration stays.
+    /// judged by no other. Sessions whose profile is gone end. Changes of `[serve]`, `[questions]`, `[telemetry]`, the
+    /// sinks and the witnesses take effect when the broker is started again. Cancellation: the old configuration stays.
     ///
     /// # Errors
     /// [`ReloadError`]; the configuration before stays in force, and the refusal is recorded.

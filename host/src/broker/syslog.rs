@@ -177,8 +177,8 @@ impl SyslogSender {
 }
 
 impl SyslogConnection {
-    /// Returns the connection unless the receiver has ended it. A receiver says nothing, so that what can be read is the
-    /// end.
+    /// Returns the connection unless the receiver has ended it. A receiver says nothing, so that what can be read is
+    /// the end.
     fn if_open(mut self) -> Option<Self> {
         match &mut self {
             Self::Stream(stream) => match stream.read(&mut [0; 64]).now_or_never() {

@@ -1,6 +1,6 @@
-//! Witnesses: sends each signed checkpoint of the ledger to places that whoever can write the ledger should not be able to
-//! change. What a witness cannot take is sent again, and stops nothing: a later checkpoint covers all that an earlier one
-//! did.
+//! Witnesses: sends each signed checkpoint of the ledger to places that whoever can write the ledger should not be able
+//! to change. What a witness cannot take is sent again, and stops nothing: a later checkpoint covers all that an
+//! earlier one did.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};

@@ -79,21 +79,24 @@ const MAX_REQUESTS: u64 = 512;
 /// large team, and their calls that report progress. One caller alone gets half of them.
 const MAX_STREAMS: u64 = 1024;
 
-/// The largest number of legacy calls that may be open at once, of all callers together. Such a call goes on when its agent
-/// disconnects, and then counts neither as a request nor as a stream; one caller alone gets half of them. Their bodies of
-/// up to 64 KiB, which nothing else counts, have 128 MiB at most.
+/// The largest number of legacy calls that may be open at once, of all callers together. Such a call goes on when its
+/// agent disconnects, and then counts neither as a request nor as a stream; one caller alone gets half of them. Their
+/// bodies of up to 64 KiB, which nothing else counts, have 128 MiB at most.
 const MAX_LEGACY_CALLS: u64 = 2048;
 
 /// The callback for every request that is turned away before it becomes a call, with the reason (`host`, `origin`,
-/// `token`, `profile`, `malformed`, `mismatch` of headers and body) and the peer. It is called on the connection's task,
-/// so it must not block.
+/// `token`, `profile`, `malformed`, `mismatch` of headers and body) and the peer. It is called on the connection's
+/// task, so it must not block.
 pub(crate) type OnRejected = Arc<dyn Fn(&'static str, SocketAddr) + Send + Sync>;
 
 /// An HTTP front that listens but does not serve yet.
 ///
 /// # Example
 /// ```
-/// # async fn serve(broker: &portcullis::Broker, stop: impl Future<Output = ()> + Send) -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn serve(
+/// #     broker: &portcullis::Broker,
+/// #     stop: impl Future<Output = ()> + Send,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
 /// let front = portcullis::HttpFront::bind(broker, "default".parse()?).await?;
 /// println!("serving http://{}/mcp", front.address());
 /// front.serve(stop).await;
@@ -124,8 +127,8 @@ pub(crate) struct FrontShared {
 
 impl HttpFront {
     /// Listens at `listen` of the configuration's `[serve]`. Callers for whom `[serve]` names no other profile get
-    /// `profile`. A caller must bring a token that `[serve]` names, or else the generated one of the data folder, unless
-    /// `[serve]` says `dangerous-no-token`. The ledger records requests that are turned away.
+    /// `profile`. A caller must bring a token that `[serve]` names, or else the generated one of the data folder,
+    /// unless `[serve]` says `dangerous-no-token`. The ledger records requests that are turned away.
     ///
     /// # Errors
     /// See [`FrontError`].

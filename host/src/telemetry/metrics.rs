@@ -1,5 +1,5 @@
-//! The export of metrics to a collector: OTLP over HTTP with protobuf. Counts are cumulative, so that a request that fails loses
-//! nothing.
+//! The export of metrics to a collector: OTLP over HTTP with protobuf. Counts are cumulative, so that a request that
+//! fails loses nothing.
 
 use std::time::Duration;
 

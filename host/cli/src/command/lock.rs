@@ -28,7 +28,8 @@ use crate::{completion, flagged, runtime};
 /// quarantined releases it. The lock file is portcullis.lock in the data folder.
 ///
 /// A wrapped server has a data folder and no configuration: `--data-dir` names that folder, and the brokers that run
-/// there are asked what their servers list. Without a configuration it is the user's own folder, where `wrap` keeps its data.
+/// there are asked what their servers list. Without a configuration it is the user's own folder, where `wrap` keeps its
+/// data.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -54,8 +55,8 @@ enum Action {
     /// Accept definitions as they are now
     ///
     /// Without a name: every tool whose source says that it is neither destructive nor open to the world, and in which
-    /// the scanner found nothing. A hint that is missing counts as yes, as in MCP. Other tools must be named, and what is
-    /// quarantined by its digest.
+    /// the scanner found nothing. A hint that is missing counts as yes, as in MCP. Other tools must be named, and what
+    /// is quarantined by its digest.
     Accept {
         /// Names as agents see them, globs, or SOURCE@sha256:… for exactly one definition, as `portcullis check` shows
         /// it

@@ -91,8 +91,8 @@ impl EntryComparison {
         self.index
     }
 
-    /// Returns the first difference, in words, between the index and these records of a chain, which were written at one
-    /// place.
+    /// Returns the first difference, in words, between the index and these records of a chain, which were written at
+    /// one place.
     pub(super) fn difference(
         &mut self,
         chain: &str,
@@ -117,8 +117,8 @@ impl EntryComparison {
         if compared.is_none() && self.calls.len() > MAX_CALLS { self.difference_of_calls() } else { Ok(compared) }
     }
 
-    /// Returns the first difference, in words, between the classes of the calls that did not end among the records that were
-    /// compared, and the index's own records of them.
+    /// Returns the first difference, in words, between the classes of the calls that did not end among the records that
+    /// were compared, and the index's own records of them.
     pub(super) fn difference_of_open_calls(&mut self) -> Result<Option<String>, LedgerError> {
         let data_dir = self.index.data_dir.clone();
         self.difference_of_calls().map_err(|error| super::failed(&data_dir, &error))
