@@ -1,5 +1,5 @@
-//! Measures what one decision costs: a fresh instance of a small policy, of one with rules, and of one with 50 policies in
-//! Cedar, compared with a native check.
+//! Measures what one decision costs: a fresh instance of a small policy, of one with rules, and of one with 50 policies
+//! in Cedar, compared with a native check.
 //!
 //! `alone` is a caller who comes when the next instance is ready; `back-to-back` is one who does not wait for it.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a bench")]

@@ -1,12 +1,12 @@
-//! Counts the instructions of a message, of the records of a call and of a whole call with valgrind, and fails above the
-//! recorded budget and 5 %. Counts repeat where times do not, so that CI can compare them:
+//! Counts the instructions of a message, of the records of a call and of a whole call with valgrind, and fails above
+//! the recorded budget and 5 %. Counts repeat where times do not, so that CI can compare them:
 //!
 //! ```sh
 //! cargo bench --profile dev --bench instructions      # UPDATE_GOLDEN=1 records what it counts as the budget
 //! ```
 //!
-//! The budgets are those of the profile `dev`, which CI builds anyway: what this repository's own crates cost counts more there
-//! than in a release.
+//! The budgets are those of the profile `dev`, which CI builds anyway: what this repository's own crates cost counts
+//! more there than in a release.
 #![allow(
     missing_docs,
     clippy::unwrap_used,

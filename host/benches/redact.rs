@@ -1,8 +1,9 @@
 //! Measures what `builtin:redact` costs for a result of 10 KiB: ordinary prose, JSON, a log and source code, in which
 //! nothing is found, and JSON with an e-mail address in each record.
 //!
-//! `ready` is a caller who comes when the next instance is ready: what the guest costs, with the copying of the text there. `fresh`
-//! is one who does not wait for it: with making the instance. A result of two bytes is the share that no text costs.
+//! `ready` is a caller who comes when the next instance is ready: what the guest costs, with the copying of the text
+//! there. `fresh` is one who does not wait for it: with making the instance. A result of two bytes is the share that no
+//! text costs.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a bench")]
 
 use std::hint::black_box;

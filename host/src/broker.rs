@@ -102,7 +102,7 @@ pub struct Broker {
 /// The parts of one broker, which all its clones share.
 #[derive(Debug)]
 struct Inner {
-    lasting: BrokerCore,
+    core: BrokerCore,
     /// The configuration in force.
     context: watch::Sender<Arc<Context>>,
     /// Held while one configuration replaces another.
@@ -141,13 +141,13 @@ impl Broker {
     /// Returns the name of the ledger chain that this broker writes.
     #[must_use]
     pub fn chain(&self) -> &str {
-        self.inner.lasting.ledger.chain()
+        self.inner.core.ledger.chain()
     }
 
     /// Returns the questions that wait for a person.
     #[must_use]
     pub fn inbox(&self) -> &Inbox {
-        &self.inner.lasting.inbox
+        &self.inner.core.inbox
     }
 
     /// Returns the plugins by role, in the order in which they are asked.
@@ -302,10 +302,11 @@ impl Broker {
     }
 
     /// Shuts the broker down: closes the sessions in the ledger, ends the sources (pending answers have
-    /// two seconds to arrive, then a process has three to end), ends the receivers of the inbox, gives the sinks five seconds
-    /// to take the records that they do not have yet, and closes the chain. The record that closes it, `broker.stopped`, is
-    /// in the ledger alone: no sink gets it, because it is written when they have ended. Idempotent. A broker that is dropped
-    /// instead leaves its chain open in the ledger until the process ends, and its tasks run on.
+    /// two seconds to arrive, then a process has three to end), ends the receivers of the inbox, gives the sinks five
+    /// seconds to take the records that they do not have yet, and closes the chain. The record that closes it,
+    /// `broker.stopped`, is in the ledger alone: no sink gets it, because it is written when they have ended.
+    /// Idempotent. A broker that is dropped instead leaves its chain open in the ledger until the process ends, and its
+    /// tasks run on.
     pub async fn shutdown(&self) {
         self.inner.stopping.send_replace(true);
         drop(self.background.control.lock().await.take());
@@ -316,21 +317,21 @@ impl Broker {
         };
         join_all(sessions.iter().map(|session| session.interrupt())).await;
         self.inner.close_sources().await;
-        self.inner.lasting.inbox.close();
+        self.inner.core.inbox.close();
         self.inner.rejections.report();
         if let Some(feeds) = self.background.feeds.lock().await.take() {
             // The records that end sessions are notes; a sink can read them only once they are flushed.
-            if let Err(error) = self.inner.lasting.ledger.flush().await {
+            if let Err(error) = self.inner.core.ledger.flush().await {
                 tracing::error!(%error, "the last records may be missing, for the sinks too");
             }
             feeds.finish().await;
         }
-        if let Some(telemetry) = &self.inner.lasting.telemetry {
+        if let Some(telemetry) = &self.inner.core.telemetry {
             telemetry.finish().await;
         }
         let metrics = self.background.metrics.lock().take();
         metrics::finish(metrics).await;
-        self.inner.lasting.ledger.close().await;
+        self.inner.core.ledger.close().await;
         if let Some(witnesses) = self.background.witnesses.lock().await.take() {
             witnesses.finish().await;
         }
@@ -348,8 +349,8 @@ impl Inner {
         let context = self.context();
         let retired: Vec<_> = self.retired.lock().drain(..).filter_map(|upstream| upstream.upgrade()).collect();
         join_all(context.upstreams.values().chain(&retired).map(|upstream| upstream.close())).await;
-        self.lasting.closing.close();
-        self.lasting.closing.wait().await;
+        self.core.closing.close();
+        self.core.closing.wait().await;
     }
 
     fn live_sessions(&self) -> Vec<Arc<Session>> {
@@ -371,8 +372,7 @@ fn start_eager<'a>(upstreams: impl Iterator<Item = &'a Arc<Upstream>>) {
 }
 
 /// Returns the contents of the first record: the version, the digest of the configuration (with secrets by name), and
-/// the key that signs checkpoints. Without a key, the chain has no signed checkpoints. Without a key there are none,
-/// and nothing else is missing.
+/// the key that signs checkpoints. Without a key, the chain has no signed checkpoints.
 fn started(config: &Config) -> ChainStart {
     let key = config.state_dir.as_deref().map(CheckpointKey::open).transpose();
     let key = key.unwrap_or_else(|error| {

@@ -1,8 +1,8 @@
 //! The channel from the command line to running brokers: a Unix socket for each broker, in the data folder.
 //!
-//! Each connection carries one line of JSON in each direction; one that asked for a session then carries MCP. Only processes of the same user get an answer, whatever
-//! the permissions of the socket: a process that can approve calls here acts as the person, and the agent has no way to
-//! this socket (invariant 6).
+//! Each connection carries one line of JSON in each direction; one that asked for a session then carries MCP. Only
+//! processes of the same user get an answer, whatever the permissions of the socket: a process that can approve calls
+//! here acts as the person, and the agent has no way to this socket (invariant 6).
 
 mod client;
 mod wire;
@@ -29,8 +29,8 @@ pub use client::{all, one, open_session};
 /// The longest request, in bytes.
 pub const MAX_REQUEST_BYTES: usize = 1024 * 1024;
 
-/// The longest reply, in bytes: some 40,000 definitions that are compared with the lock file. Lists of questions are much
-/// shorter, and large arguments are read in parts.
+/// The longest reply, in bytes: some 40,000 definitions that are compared with the lock file. Lists of questions are
+/// much shorter, and large arguments are read in parts.
 pub const MAX_REPLY_BYTES: usize = 16 * 1024 * 1024;
 
 /// The longest time that one exchange may take, on either side. Answers come from memory.
@@ -52,7 +52,8 @@ pub enum ControlRequest {
     Show {
         /// The question's id.
         ask: String,
-        /// The byte of the text at which the part begins. The rest of the question comes with the part that begins at 0.
+        /// The byte of the text at which the part begins. The rest of the question comes with the part that begins
+        /// at 0.
         from: usize,
     },
     /// Answers one of these questions.

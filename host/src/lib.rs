@@ -7,15 +7,16 @@
 //! 1. A [`Config`] describes what is configured. [`Broker::build`] loads the plugins and opens the ledger; it starts no
 //!    source and binds no address. [`Broker::builder`] adds policies, sinks and sources of the program's own:
 //!    [`NativePolicy`], [`NativeSink`], [`NativeSource`].
-//! 2. A [`Session`] belongs to a [`Principal`] under a profile. The program opens it ([`Broker::open_session`]), or agents do:
-//!    over HTTP ([`HttpFront`]), over standard streams ([`serve_stdio`]), or in the same process ([`connect`]).
+//! 2. A [`Session`] belongs to a [`Principal`] under a profile. The program opens it ([`Broker::open_session`]), or
+//!    agents do: over HTTP ([`HttpFront`]), over standard streams ([`serve_stdio`]), or in the same process
+//!    ([`connect`]).
 //! 3. The session sees the tools of the sources that its profile admits ([`Session::discover`]), and calls them
 //!    ([`Session::call_tool`]).
-//! 4. The policies give their [`Verdict`]s, transforms may rewrite the arguments, and a person is asked where that is needed:
-//!    the [`Inbox`] has the questions. If a plugin fails to answer properly, the call is denied.
+//! 4. The policies give their [`Verdict`]s, transforms may rewrite the arguments, and a person is asked where that is
+//!    needed: the [`Inbox`] has the questions. If a plugin fails to answer properly, the call is denied.
 //! 5. The ledger makes the intent durable. Only then does the call reach its source.
-//! 6. The outcome passes the gate too and is recorded, and the caller gets what the gate released. [`verify_ledger`] checks
-//!    the records.
+//! 6. The outcome passes the gate too and is recorded, and the caller gets what the gate released. [`verify_ledger`]
+//!    checks the records.
 //!
 //! What is not exported here by name is internal and promises no stability, even where the compiler can reach it.
 //!
@@ -52,8 +53,8 @@
 //! - `process` (default): sources with a `command`, their cells and packages. Without it no program is started, and
 //!   such a source is an error.
 //! - `http-front` (default): [`HttpFront`], for agents that connect over HTTP.
-//! - `jwt` (default): callers of that front may bring tokens of an issuer. Without it, `[serve.jwt]` in a configuration is an
-//!   error.
+//! - `jwt` (default): callers of that front may bring tokens of an issuer. Without it, `[serve.jwt]` in a configuration
+//!   is an error.
 //! - `remote` (default): sources with a `url`. Without it, such a source is an error.
 //! - `oauth` (default): people log in at such sources. Without it, a login that somebody else made is not used, and
 //!   `[sources.NAME.oauth]` is an error.
@@ -62,8 +63,8 @@
 //!   25 times as slow. On a processor for which wasmtime has no code generator it is the only way, and this feature is
 //!   needed there as well.
 //!
-//! On an edge host all of them may be off: `portcullis = { version = "…", default-features = false }`. The API is the same,
-//! without `main_if_asked`, `HttpFront` and what concerns packages and the cells of processes.
+//! On an edge host all of them may be off: `portcullis = { version = "…", default-features = false }`. The API is the
+//! same, without `main_if_asked`, `HttpFront` and what concerns packages and the cells of processes.
 
 mod context;
 mod provenance;

@@ -9,7 +9,8 @@ pub mod error;
 /// ```
 /// use portcullis::{Config, SourceTable};
 /// # fn main() -> Result<(), portcullis::ConfigError> {
-/// let made = Config::builder("/var/lib/my-program").source("calc", SourceTable::component("builtin:calculator")).build()?;
+/// let calculator = SourceTable::component("builtin:calculator");
+/// let made = Config::builder("/var/lib/my-program").source("calc", calculator).build()?;
 /// assert!(made.data_dir.starts_with("/var/lib/my-program"));
 /// let read = Config::load(Some("portcullis.toml".as_ref())); // as the command line reads it
 /// # assert!(read.is_err());
@@ -83,8 +84,9 @@ pub use portcullis_config::ProfileTable;
 /// use portcullis::{Config, SourceTable};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let files = SourceTable::command(["npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv"]).read("/srv");
 /// let config = Config::builder("/var/lib/my-program")
-///     .source("files", SourceTable::command(["npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv"]).read("/srv"))
+///     .source("files", files)
 ///     .source("search", SourceTable::url("https://mcp.example.com/mcp").key("timeout", "20s"))
 ///     .build()?;
 /// assert_eq!(config.sources.len(), 2);

@@ -64,8 +64,8 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     /// [`SourceError`].
     async fn list(&self, client: &Arc<dyn SourceClient>, kind: ItemKind) -> Result<ListedDefinitions, SourceError>;
 
-    /// Sends one permitted call to the source and waits for its answer. What the source says meanwhile goes to `events`,
-    /// in order. Dropping the future cancels the call at the source and leaves the connection usable.
+    /// Sends one permitted call to the source and waits for its answer. What the source says meanwhile goes to
+    /// `events`, in order. Dropping the future cancels the call at the source and leaves the connection usable.
     async fn call(&self, permit: Permit, client: &Arc<dyn SourceClient>, events: CallEventSender) -> Outcome;
 
     /// Sends one permitted notification, which has no answer. Dropping the future leaves open whether it was sent.
@@ -320,8 +320,8 @@ impl CallEventSender {
         Self { token, out, room: Arc::new(Semaphore::new(Self::ROOM_BYTES)) }
     }
 
-    /// Passes a notification on, and waits until there is room for it. Returns false if the caller has gone. Cancellation
-    /// safe: the notification is then dropped.
+    /// Passes a notification on, and waits until there is room for it. Returns false if the caller has gone.
+    /// Cancellation safe: the notification is then dropped.
     pub(crate) async fn notify(&self, mut notification: Notification) -> bool {
         if let Some(params) = notification.params.take_if(|params| params.as_bytes().len() > Self::SMALL_BYTES) {
             let size = params.as_bytes().len().min(Self::ROOM_BYTES);

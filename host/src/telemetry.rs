@@ -1,8 +1,8 @@
 //! Traces: a span for each request of an agent, and a child span for each call of a source. Names follow
 //! OpenTelemetry's conventions for MCP. Spans contain nothing of any payload, and no URI.
 //!
-//! A collector may also get the end of each call as a log record, through the feed of sinks, and the broker's metrics at an
-//! interval.
+//! A collector may also get the end of each call as a log record, through the feed of sinks, and the broker's metrics
+//! at an interval.
 //!
 //! Without a configured collector there are no spans, and a request costs one check of an `Option`. An agent says with
 //! `traceparent` (W3C Trace Context) to which trace its request belongs, and whether that trace is sampled.

@@ -1,6 +1,6 @@
-//! Hands the reference plugins to `src/plugin/builtin.rs` as WebAssembly components. In the repository it builds them from
-//! their sources; in a published package they are ready, in the folder `builtin`. Without the feature `compiler`, which they
-//! need in order to run, there are none.
+//! Hands the reference plugins to `src/plugin/builtin.rs` as WebAssembly components. In the repository it builds them
+//! from their sources; in a published package they are ready, in the folder `builtin`. Without the feature `compiler`,
+//! which they need in order to run, there are none.
 #![expect(clippy::disallowed_methods, reason = "a build script runs cargo and learns about the build from variables")]
 #![allow(clippy::panic, reason = "a build script reports its errors by panicking")]
 
@@ -101,8 +101,8 @@ fn build(root: &Path, folder: &Path, target: &str, names: &[&str], stack: u32) -
     for name in names {
         cargo.arg("--package").arg(format!("portcullis-{name}"));
     }
-    // Plugins mostly scan text, and every processor that this host compiles for has vector instructions. Where somebody builds
-    // is in no plugin, so that everybody who builds the same sources gets the same bytes.
+    // Plugins mostly scan text, and every processor that this host compiles for has vector instructions. Where somebody
+    // builds is in no plugin, so that everybody who builds the same sources gets the same bytes.
     let mut flags = vec![format!("-Clink-arg=-zstack-size={stack}"), "-Ctarget-feature=+simd128".to_owned()];
     let root = fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
     // Build scripts write into the target folder, which may be in the repository: the last prefix that fits is used.

@@ -51,8 +51,8 @@ async fn called(dir: &TestDir, folder: &Path, tool: &str) -> String {
     String::from_utf8_lossy(&output(call).await.stderr).into_owned()
 }
 
-/// Calls a tool about which the approval plugin of this folder lets a person be asked. Nobody answers: a plugin that fails
-/// would refuse the call with another code.
+/// Calls a tool about which the approval plugin of this folder lets a person be asked. Nobody answers: a plugin that
+/// fails would refuse the call with another code.
 async fn asks_a_person(dir: &TestDir, folder: &Path) {
     let file = folder.join("portcullis.toml");
     let config = std::fs::read_to_string(&file).unwrap();

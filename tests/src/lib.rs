@@ -10,6 +10,8 @@ pub struct EmbeddingPage;
 #[cfg(test)]
 mod book;
 #[cfg(test)]
+mod comments;
+#[cfg(test)]
 mod documents;
 #[cfg(test)]
 mod layers;

@@ -192,8 +192,8 @@ fn an_approval_for_the_session_covers_only_its_tool_in_that_session() {
     }
 }
 
-/// Returns when the only remembered answer ends, in milliseconds since the Unix epoch, after giving it another end if one
-/// is wanted.
+/// Returns when the only remembered answer ends, in milliseconds since the Unix epoch, after giving it another end if
+/// one is wanted.
 fn end_of_grant(dir: &TestDir, moved_to: Option<i64>) -> i64 {
     let state = rusqlite::Connection::open(dir.data("ledger.sqlite")).unwrap();
     state.busy_timeout(DEADLINE).unwrap();

@@ -1,5 +1,5 @@
-//! The code that tests have compiled, which later ones take over. Compiling the same plugins for each folder anew took most of
-//! the suite's time.
+//! The code that tests have compiled, which later ones take over. Compiling the same plugins for each folder anew took
+//! most of the suite's time.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};

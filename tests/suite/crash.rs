@@ -106,8 +106,8 @@ fn a_killed_broker_loses_calls_that_can_have_no_effect_at_most_and_says_that_it_
     assert!(ran.out.contains("1 of 2 chains ended in a crash"), "{}", ran.out);
 }
 
-/// Lets each client call the tool that `tool` names for it, until the broker is killed in the middle of them. Returns the
-/// numbers in the arguments of the calls that were answered, those of each client in their order.
+/// Lets each client call the tool that `tool` names for it, until the broker is killed in the middle of them. Returns
+/// the numbers in the arguments of the calls that were answered, those of each client in their order.
 fn answered_until_killed(server: &mut Server, tool: impl Fn(u64) -> &'static str) -> Vec<u64> {
     let (sender, answered) = mpsc::channel();
     let clients: Vec<_> = (0..CLIENTS)

@@ -1,4 +1,5 @@
-//! Results whose links are text, and whose instructions are marked: `links = "text"` and `instructions = "mark"` in a profile.
+//! Results whose links are text, and whose instructions are marked: `links = "text"` and `instructions = "mark"` in a
+//! profile.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! Known malicious packages: what the user's database says of the packages of an `npx` source, before they are installed
-//! and before each start.
+//! Known malicious packages: what the user's database says of the packages of an `npx` source, before they are
+//! installed and before each start.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};

@@ -12,7 +12,8 @@ use crate::osv::{dir, release};
 use crate::terminal::Terminal;
 use crate::test_dir::{TestDir, until};
 
-/// Fetches two packages into `$cache`, as far as they are not there, and stops for ever once it has fetched the first one.
+/// Fetches two packages into `$cache`, as far as they are not there, and stops for ever once it has fetched the first
+/// one.
 const FETCH: &str = r##"
 for one in far-server dep; do
   if [ -e "$cache/$one" ]; then echo "$one" >> reused; continue; fi

@@ -1,4 +1,5 @@
-//! `portcullis policy prove`: a change of policies that lets a call go further is found, and one that does not is not accused.
+//! `portcullis policy prove`: a change of policies that lets a call go further is found, and one that does not is not
+//! accused.
 
 use std::fs;
 use std::path::{Path, PathBuf};

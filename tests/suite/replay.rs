@@ -130,7 +130,8 @@ fn what_was_not_recorded_is_not_guessed() {
     assert!(dir.run(&["replay", "--candidate", "reads.toml"]).out.contains("record = \"full\""));
 }
 
-/// A policy that reads what a tool says of itself, or the tags of its source, gets what was there when the call was made.
+/// A policy that reads what a tool says of itself, or the tags of its source, gets what was there when the call was
+/// made.
 #[test]
 fn the_definition_and_the_tags_are_those_of_the_recorded_call() {
     let dir = TestDir::new(&whole(""));

@@ -63,7 +63,8 @@ fn public_key(text: &str) -> Option<(&str, &str, PublicKey)> {
     Some((name, id, PublicKey::from_slice(base64(key)?.get(1..)?).ok()?))
 }
 
-/// Returns the root of the Merkle tree (RFC 9162) over records that are gone, by its largest whole subtrees, and others.
+/// Returns the root of the Merkle tree (RFC 9162) over records that are gone, by its largest whole subtrees, and
+/// others.
 pub(crate) fn root(hashes: &[Hash], gone: u64, subtrees: &[Hash]) -> Hash {
     let mut roots = subtrees.to_vec();
     for (mut at, record) in (gone..).zip(hashes) {

@@ -1,7 +1,8 @@
 //! Checks a ledger of Portcullis from the written format alone (docs/src/ledger-format.md).
 //!
-//! `verify-a-ledger DATA-FOLDER [CHECKPOINTS KEY]` checks each chain, and with checkpoints that were kept elsewhere also that
-//! the chains continue what those cover. It shares no code with the broker, nor the libraries of its hashes and signatures.
+//! `verify-a-ledger DATA-FOLDER [CHECKPOINTS KEY]` checks each chain, and with checkpoints that were kept elsewhere
+//! also that the chains continue what those cover. It shares no code with the broker, nor the libraries of its hashes
+//! and signatures.
 
 mod checkpoint;
 mod removed;

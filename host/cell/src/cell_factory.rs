@@ -51,8 +51,8 @@ pub struct CellFactory {
 }
 
 impl CellFactory {
-    /// Returns a host. `own` are files that no source gets, `trust` is what the user has trusted, and `record` writes
-    /// events to the ledger.
+    /// Returns a factory. `own` are files that no source gets, `trust` is what the user has trusted, and `record`
+    /// writes events to the ledger.
     pub fn new(
         launcher: Launcher,
         data_dir: &Path,
@@ -78,7 +78,7 @@ impl CellFactory {
         }
     }
 
-    /// Returns the same host with another function that writes events to the ledger.
+    /// Returns a copy that writes events with another function.
     #[must_use]
     pub fn recorded_by(&self, record: impl Fn(Event) + Send + Sync + 'static) -> Self {
         Self { record: Arc::new(record), ..self.clone() }
@@ -206,7 +206,7 @@ impl CellFactory {
 
 impl std::fmt::Debug for CellFactory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CellHost").field("data_dir", &self.data_dir).finish_non_exhaustive()
+        f.debug_struct("CellFactory").field("data_dir", &self.data_dir).finish_non_exhaustive()
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A [`CellGrant`] is what the configuration names, checked against the disk; a fresh grant opens nothing. A
 //! [`ProgramNeeds`] is what the program itself needs to run, found by looking at files. The launcher builds a cell from
-//! both, and a [`IsolationReport`] states honestly which mechanism enforces what. A component has no process and needs no
-//! files to run: its confinement is a `ComponentCell` of the crate `portcullis-wasm`.
+//! both, and a [`IsolationReport`] states honestly which mechanism enforces what. A component has no process and needs
+//! no files to run: its confinement is a `ComponentCell` of the crate `portcullis-wasm`.
 //!
 //! A path inside a cell is the same as outside. A path that is not named does not exist.
 

@@ -1,5 +1,5 @@
-//! The one thread that starts all processes. The kernel kills a source when the thread that started its launcher ends, so
-//! this thread lives as long as the broker.
+//! The one thread that starts all processes. The kernel kills a source when the thread that started its launcher ends,
+//! so this thread lives as long as the broker.
 
 use std::io;
 use std::sync::OnceLock;

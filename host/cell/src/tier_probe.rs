@@ -21,8 +21,8 @@ impl TierProbe {
         Self { launcher, found: Arc::default() }
     }
 
-    /// Begins the probe, so that the first source need not wait for all of it. It starts the launcher and builds a cell,
-    /// which takes some milliseconds of another processor.
+    /// Begins the probe, so that the first source need not wait for all of it. It starts the launcher and builds a
+    /// cell, which takes some milliseconds of another processor.
     ///
     /// # Panics
     /// Outside of a tokio runtime.

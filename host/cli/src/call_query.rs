@@ -10,8 +10,8 @@ use portcullis::ledger::{
 
 use crate::{completion, moment};
 
-/// The shortest text, in bytes, that is searched for in all calls: the index has nothing shorter, so that every record would be
-/// read.
+/// The shortest text, in bytes, that is searched for in all calls: the index has nothing shorter, so that every record
+/// would be read.
 const MIN_TEXT: usize = 3;
 
 /// The options that select calls. A call must match all that are given.
@@ -50,8 +50,8 @@ pub(crate) struct CallQuery {
     pub(crate) outcome: Option<RecordedOutcome>,
 
     /// Calls with this text in their records, ignoring case: the code of a refusal, a name, or an argument if the
-    /// profile says `record = "full"`; a hash or an identifier by its first eight characters or more. Fewer than three bytes
-    /// need `--since`
+    /// profile says `record = "full"`; a hash or an identifier by its first eight characters or more. Fewer than three
+    /// bytes need `--since`
     #[arg(long, value_name = "TEXT")]
     pub(crate) text: Option<String>,
 }

@@ -19,8 +19,8 @@ use crate::cli::Cli;
 /// The variable by which the script of a shell asks for completions: its value names the shell.
 const VARIABLE: &str = "PORTCULLIS_COMPLETE";
 
-/// The end of the script for zsh. A script in a folder of `fpath` is first run by the completion that needs it, which it
-/// would not answer by only announcing its function.
+/// The end of the script for zsh. A script in a folder of `fpath` is first run by the completion that needs it, which
+/// it would not answer by only announcing its function.
 const FIRST_OF_ZSH: &[u8] =
     b"if [ \"$funcstack[1]\" = _portcullis ]; then _clap_dynamic_completer_portcullis \"$@\"; fi\n";
 

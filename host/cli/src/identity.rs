@@ -14,8 +14,8 @@ const MAX_BYTES: u64 = 1 << 20;
 /// The option that opens sealed bodies.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct IdentityArgs {
-    /// Open bodies that were recorded with `record = "sealed"` with the identities in this file, as `portcullis audit keygen`
-    /// and `age-keygen` write them; can be given several times
+    /// Open bodies that were recorded with `record = "sealed"` with the identities in this file, as
+    /// `portcullis audit keygen` and `age-keygen` write them; can be given several times
     #[arg(long = "identity", value_name = "FILE")]
     identities: Vec<PathBuf>,
 }

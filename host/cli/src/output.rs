@@ -75,8 +75,8 @@ pub(crate) fn text(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Returns a line as far as it fits on the terminal of standard output, so that it stays one line there. Elsewhere it is
-/// whole.
+/// Returns a line as far as it fits on the terminal of standard output, so that it stays one line there. Elsewhere it
+/// is whole.
 pub(crate) fn truncate_to_terminal(line: &str) -> String {
     let size = std::io::IsTerminal::is_terminal(&std::io::stdout()).then(crossterm::terminal::size);
     match size.and_then(Result::ok).map(|(columns, _)| usize::from(columns)) {
@@ -116,8 +116,8 @@ pub(crate) fn width(text: &str) -> usize {
     text.chars().map(columns_of).sum()
 }
 
-/// Returns the columns of a character: two for each that could be wide. The first wide ones are those of Hangul, and most
-/// punctuation, arrows and signs are narrow.
+/// Returns the columns of a character: two for each that could be wide. The first wide ones are those of Hangul, and
+/// most punctuation, arrows and signs are narrow.
 fn columns_of(c: char) -> usize {
     if c < '\u{1100}' || ('\u{2010}'..'\u{2300}').contains(&c) { 1 } else { 2 }
 }

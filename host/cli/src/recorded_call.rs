@@ -99,7 +99,8 @@ pub(crate) enum NotDecided {
 }
 
 impl Definitions {
-    /// Reads the definitions of a ledger, up to 256 MiB. Calls of further ones count as calls whose definition is unknown.
+    /// Reads the definitions of a ledger, up to 256 MiB. Calls of further ones count as calls whose definition is
+    /// unknown.
     ///
     /// # Errors
     /// [`LedgerError`] if it cannot be read.
@@ -156,7 +157,8 @@ pub(crate) fn decisions(
     let before = decision(joint_verdict(&verdicts), before, unknown);
     let after = of_kind(EventKind::ToolCompleted).and_then(|body| {
         let verdicts = last_round(&body["verdicts"], Phase::Result);
-        // Where no policy judged the result, there is nothing to compare with, and the phase may not have been asked for.
+        // Where no policy judged the result, there is nothing to compare with, and the phase may not have been asked
+        // for.
         if verdicts.is_empty() {
             return None;
         }
@@ -170,8 +172,8 @@ pub(crate) fn decisions(
     [Some(Ok(before)), after.map(Ok)].into_iter().flatten().collect()
 }
 
-/// Returns the verdicts that policies gave in a phase about what the records have: those after the last replacement by a
-/// transform. Plugins in shadow decide nothing.
+/// Returns the verdicts that policies gave in a phase about what the records have: those after the last replacement by
+/// a transform. Plugins in shadow decide nothing.
 pub(crate) fn last_round(verdicts: &Value, phase: Phase) -> Vec<&Value> {
     let mut round = Vec::new();
     for entry in verdicts.as_array().into_iter().flatten() {

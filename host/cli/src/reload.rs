@@ -103,8 +103,8 @@ pub(crate) async fn follow(broker: Broker, arguments: ServeArguments, mut hangup
     }
 }
 
-/// Returns the files whose changes are put in force: that of the configuration, and those of plugins and components that
-/// it names without a digest. One with a digest can only be what it was.
+/// Returns the files whose changes are put in force: that of the configuration, and those of plugins and components
+/// that it names without a digest. One with a digest can only be what it was.
 fn watched(config: &Config, file: &Path) -> Vec<PathBuf> {
     let plugins = config.plugins().into_iter().filter_map(|plugin| match plugin {
         PluginRef::Path(path) => Some(path.clone()),

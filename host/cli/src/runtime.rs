@@ -28,8 +28,8 @@ pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> an
     done
 }
 
-/// Runs a future that serves agents to its end on a runtime of its own. A standard error that nobody reads stops none of its
-/// threads.
+/// Runs a future that serves agents to its end on a runtime of its own. A standard error that nobody reads stops none
+/// of its threads.
 pub(crate) fn serve<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     standard_error::write_in_background().context("the thread for standard error cannot be started")?;
     block_on(future)
@@ -135,8 +135,8 @@ impl std::fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// Runs `work` until it is done or a command is asked to end. Work that is given up is dropped, so what must be ended in
-/// order, such as a broker, is ended by the caller.
+/// Runs `work` until it is done or a command is asked to end. Work that is given up is dropped, so what must be ended
+/// in order, such as a broker, is ended by the caller.
 ///
 /// # Errors
 /// [`Interrupted`], or the error of `work`. From the first call on, a signal ends nothing that does not listen for it.

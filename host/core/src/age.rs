@@ -12,12 +12,13 @@ use secrecy::{ExposeSecret as _, SecretBox, SecretString};
 const RECIPIENT: Hrp = Hrp::parse_unchecked("age");
 const IDENTITY: Hrp = Hrp::parse_unchecked("age-secret-key-");
 
-/// A recipient: a public key to which something is encrypted, such as `age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p`.
+/// A recipient: a public key to which something is encrypted, such as
+/// `age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Recipient([u8; 32]);
 
-/// An identity: the private key of a recipient, which begins with `AGE-SECRET-KEY-1`. Its bytes are not shown by `Debug`,
-/// and are overwritten when it is dropped.
+/// An identity: the private key of a recipient, which begins with `AGE-SECRET-KEY-1`. Its bytes are not shown by
+/// `Debug`, and are overwritten when it is dropped.
 #[derive(Debug)]
 pub struct Identity(SecretBox<[u8; 32]>);
 

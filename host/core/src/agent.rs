@@ -95,8 +95,8 @@ pub trait AgentPeer: Send + Sync {
     /// Notes that a source is about to get the call, which may have an effect from here on.
     fn handed_over(&self) {}
 
-    /// Notes that the call is answered while requests of its source are open at the agent. They may belong to other calls,
-    /// so their answers are still awaited.
+    /// Notes that the call is answered while requests of its source are open at the agent. They may belong to other
+    /// calls, so their answers are still awaited.
     fn ended_before_its_questions(&self) {}
 
     /// Passes on a notification that belongs to no call. Does not wait: the notification is dropped if the agent does
@@ -112,8 +112,8 @@ pub trait AgentPeer: Send + Sync {
 
 /// Reports the broker's own progress on a request for which the agent sent a progress token.
 ///
-/// The value increases with each report of this process, as the protocol demands ("Progress"), and it is negative: a source
-/// that reports the progress of the same request later begins at zero or above.
+/// The value increases with each report of this process, as the protocol demands ("Progress"), and it is negative: a
+/// source that reports the progress of the same request later begins at zero or above.
 pub fn report_progress<'a>(
     peer: &'a dyn AgentPeer,
     token: &Json,

@@ -122,7 +122,8 @@ pub struct Call {
     pub arguments: Json,
     /// The whole `params`, with the exposed name and the caller's arguments.
     pub params: Params,
-    /// True if the caller was shown a repaired schema, and its arguments were brought into the form of the source's own.
+    /// True if the caller was shown a repaired schema, and its arguments were brought into the form of the source's
+    /// own.
     pub restored: bool,
     /// The members that were removed from `params`, because the protocol has none of that name there.
     pub dropped: Vec<String>,

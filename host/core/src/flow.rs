@@ -64,8 +64,9 @@ pub trait CallFlow: fmt::Debug + Send + Sync {
     /// Returns the labels of all results that the session saw before this call.
     fn labels(&self) -> &[String];
 
-    /// Reports whether every labelled result that the session saw can be found in arguments, and no person has refused a
-    /// call of the session. If not, the arguments must be treated as coming from everything that the session has seen.
+    /// Reports whether every labelled result that the session saw can be found in arguments, and no person has refused
+    /// a call of the session. If not, the arguments must be treated as coming from everything that the session has
+    /// seen.
     fn is_traced(&self) -> bool;
 
     /// Returns the earlier results from which values of the arguments came, the latest first. Those that are left out

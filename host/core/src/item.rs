@@ -196,6 +196,13 @@ impl Item {
         self.digest == other.digest || schema(self).is_some_and(|own| schema(other) == Some(own))
     }
 
+    /// Returns the body of the record that somebody accepted the definition.
+    #[must_use]
+    pub fn acceptance_record(&self, by: &str) -> serde_json::Value {
+        let Self { source, kind, name, digest, .. } = self;
+        serde_json::json!({ "source": source, kind.as_str(): &**name, "definition": digest, "by": by })
+    }
+
     /// Reports whether the source listed the item.
     #[must_use]
     pub fn is_listed(&self) -> bool {

@@ -16,8 +16,8 @@ const RESERVED: [&str; 8] = ["local", "token", "jwt", "cli", "anonymous", "demo"
 /// The identity of a caller: what it may do follows from its profile, and what people answered for it counts for all of
 /// its sessions.
 ///
-/// Fronts say `local` (the user who started the broker), `token`, `token:NAME` and `jwt:SUBJECT`. A program that embeds the
-/// broker makes its own of text, which cannot be one of those.
+/// Fronts say `local` (the user who started the broker), `token`, `token:NAME` and `jwt:SUBJECT`. A program that embeds
+/// the broker makes its own of text, which cannot be one of those.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Principal(Arc<str>);
 

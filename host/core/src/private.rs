@@ -164,8 +164,9 @@ pub fn check(path: &Path, metadata: &Metadata, wanted: u32) -> Result<(), NotPri
     if mode & 0o077 == 0 { Ok(()) } else { Err(NotPrivate::Open { path, mode, wanted }) }
 }
 
-/// Reports whether a folder is there for several users, so that neither closing nor removing it is good advice: one with the
-/// sticky bit, or one of the system's, which root owns and others may read. Root's own folders count only at the top, such as `/srv`.
+/// Reports whether a folder is there for several users, so that neither closing nor removing it is good advice: one
+/// with the sticky bit, or one of the system's, which root owns and others may read. Root's own folders count only at
+/// the top, such as `/srv`.
 fn is_shared(path: &Path, metadata: &Metadata) -> bool {
     const STICKY: u32 = 0o1000;
     const ROOT: u32 = 0;

@@ -27,7 +27,8 @@ const MAX_VALUE_CALLS: usize = 240;
 /// Argument values that may trigger hidden behaviour.
 const WORDS: [&str; 8] = ["", "admin", "root", "password", "secret", "production", "debug", "*"];
 
-/// The longest arguments that a call is made with, and the longest value that a schema names for one property, in bytes.
+/// The longest arguments that a call is made with, and the longest value that a schema names for one property, in
+/// bytes.
 const MAX_ARGUMENTS_BYTES: usize = 64 * 1024;
 
 /// A call that is to be made.

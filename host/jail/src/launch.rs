@@ -169,7 +169,7 @@ impl RunningLauncher {
 impl std::fmt::Debug for LaunchSpec {
     // The environment and the arguments may hold secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Launch").field("program", &self.program).field("cell", &self.cell).finish_non_exhaustive()
+        f.debug_struct("LaunchSpec").field("program", &self.program).field("cell", &self.cell).finish_non_exhaustive()
     }
 }
 

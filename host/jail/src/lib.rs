@@ -70,8 +70,8 @@ pub fn main_if_asked() {
     }
 }
 
-/// Reports whether the program was started as the launcher. It then has no other task, and its `main` should have called
-/// [`main_if_asked`], which does not return.
+/// Reports whether the program was started as the launcher. It then has no other task, and its `main` should have
+/// called [`main_if_asked`], which does not return.
 #[cfg(feature = "launch")]
 #[must_use]
 pub fn was_asked() -> bool {

@@ -88,7 +88,8 @@ pub(crate) fn run_inside() -> i32 {
     }
 }
 
-/// Builds the cell that the broker asks for over its control connection, and waits for its end. Returns the exit status.
+/// Builds the cell that the broker asks for over its control connection, and waits for its end. Returns the exit
+/// status.
 fn build_and_wait(control: &UnixStream) -> i32 {
     // Without a request the connection closes without an answer, which the broker reports as a failure.
     let Ok(request) = receive_request(control) else { return FAILED };

@@ -55,8 +55,8 @@ pub struct EnforcementReport {
     pub landlock: u32,
     /// True if a delegated cgroup limits memory, processes and processors of all the cell's processes together.
     pub cgroup: bool,
-    /// True if [`CellSpec::protected_names`](crate::CellSpec::protected_names) are protected. False for a cell without any, and
-    /// on a kernel without Landlock or older than 5.19.
+    /// True if [`CellSpec::protected_names`](crate::CellSpec::protected_names) are protected. False for a cell without
+    /// any, and on a kernel without Landlock or older than 5.19.
     pub protects_names: bool,
     /// The user outside that the source's processes belong to.
     pub user: u32,

@@ -12,8 +12,8 @@ pub(crate) const EXAMPLE_HOST: &str = "example.com";
 /// The deepest level to which arguments are made. Schemas may refer to themselves.
 const MAX_DEPTH: usize = 6;
 
-/// The largest size of the arguments of one call, in bytes, and the least that a value counts for. Each level of a schema
-/// may refer to many others.
+/// The largest size of the arguments of one call, in bytes, and the least that a value counts for. Each level of a
+/// schema may refer to many others.
 const MAX_BYTES: usize = 256 * 1024;
 const VALUE_BYTES: usize = 16;
 

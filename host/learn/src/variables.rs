@@ -1,7 +1,7 @@
 //! The variables that a source's own code reads.
 //!
-//! No system call shows that a program looks up a variable, as the environment is in its memory. The code of a server in
-//! JavaScript or Python does: it is read when the server starts, and it names them.
+//! No system call shows that a program looks up a variable, as the environment is in its memory. The code of a server
+//! in JavaScript or Python does: it is read when the server starts, and it names them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

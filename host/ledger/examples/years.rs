@@ -1,10 +1,10 @@
 //! Writes a ledger as years would leave it, and measures how long it takes to verify it and to ask it questions.
 //!
-//! `years write DIR CALLS` appends calls, as many agents at a time would. `years verify DIR STATE` verifies the ledger: the
-//! first time all of it, and afterwards what was added. `years sign DIR STATE` makes checkpoints and proves the first record, one
-//! in the middle and the last one, both from what was verified before. `years ask DIR` brings the index up to date, asks what people ask, and
-//! prints the time of each answer: the newest 50 calls, and all calls of a minute; with WORDS, only questions that have them.
-//! Use a release build.
+//! `years write DIR CALLS` appends calls, as many agents at a time would. `years verify DIR STATE` verifies the ledger:
+//! the first time all of it, and afterwards what was added. `years sign DIR STATE` makes checkpoints and proves the
+//! first record, one in the middle and the last one, both from what was verified before. `years ask DIR` brings the
+//! index up to date, asks what people ask, and prints the time of each answer: the newest 50 calls, and all calls of a
+//! minute; with WORDS, only questions that have them. Use a release build.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs, reason = "an example that measures")]
 
 use std::error::Error;

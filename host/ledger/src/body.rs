@@ -10,9 +10,11 @@ use portcullis_core::digest::Digest;
 use portcullis_core::protocol::{CanonicalError, compare_keys, write_canonical_text, write_canonical_value};
 use serde_json::Value;
 
-/// The initial capacity, in bytes and in members: the facts of most events fit.
-const BYTES: usize = 1024;
-const MEMBERS: usize = 24;
+/// The initial capacity for the values, in bytes: the facts of most events fit.
+const INITIAL_BYTES: usize = 1024;
+
+/// The initial capacity for members: the facts of most events fit.
+const INITIAL_MEMBERS: usize = 24;
 
 /// The levels around a tree of values that is a fact: the body, and an object in it.
 const LEVELS: usize = 2;
@@ -47,7 +49,7 @@ impl EventBody {
     /// Creates a body without facts.
     #[must_use]
     pub fn new() -> Self {
-        Self { values: String::with_capacity(BYTES), members: Vec::with_capacity(MEMBERS), error: None }
+        Self { values: String::with_capacity(INITIAL_BYTES), members: Vec::with_capacity(INITIAL_MEMBERS), error: None }
     }
 
     /// Sets a fact, in the place of an earlier one with this key.

@@ -136,8 +136,8 @@ pub struct CallEntry {
 }
 
 impl LedgerReader {
-    /// Visits the calls of a range that meet the conditions one by one, each with its records, until the visitor breaks.
-    /// Holds one call in memory.
+    /// Visits the calls of a range that meet the conditions one by one, each with its records, until the visitor
+    /// breaks. Holds one call in memory.
     ///
     /// # Errors
     /// [`LedgerError`] if the file cannot be read, or a record cannot be parsed.

@@ -1,8 +1,8 @@
 //! Chains that are being written, and how far each has come: one lock file per chain, held while its broker lives.
 //!
 //! These files stay when their brokers are gone: under another name once the chain has its end, and under a third one
-//! once another chain has sealed it. Each says how far its chain had come, and so bears witness to records that somebody
-//! removed later.
+//! once another chain has sealed it. Each says how far its chain had come, and so bears witness to records that
+//! somebody removed later.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -200,8 +200,8 @@ pub(super) fn remove_unfinished(data_dir: &Path) {
     }
 }
 
-/// Reports whether a text can be the name of a chain: ASCII letters and digits, at most 26, as a ULID has. Names are found
-/// in file names, and stand in what is signed.
+/// Reports whether a text can be the name of a chain: ASCII letters and digits, at most 26, as a ULID has. Names are
+/// found in file names, and stand in what is signed.
 pub(super) fn is_name(text: &str) -> bool {
     (1..=26).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }

@@ -17,12 +17,12 @@ pub struct LedgerFiles {
 }
 
 impl LedgerFiles {
-    /// Lists the files of the ledger in a data folder. The keys of payloads' hashes, and grants, are not among them; the
-    /// data keys of sealed bodies are, encrypted as they are.
+    /// Lists the files of the ledger in a data folder. The keys of payloads' hashes, and grants, are not among them;
+    /// the data keys of sealed bodies are, encrypted as they are.
     ///
     /// # Errors
-    /// [`LedgerError::Missing`] if there is no ledger; [`LedgerError::File`] if an earlier version wrote a part of it in
-    /// its format, which has no files of its own; otherwise the [`LedgerError`] that occurred.
+    /// [`LedgerError::Missing`] if there is no ledger; [`LedgerError::File`] if an earlier version wrote a part of it
+    /// in its format, which has no files of its own; otherwise the [`LedgerError`] that occurred.
     pub fn of(data_dir: &Path) -> Result<Self, LedgerError> {
         let storage = Segments::new(data_dir, StorageLimits::default());
         let nothing_is_removed = storage.lock_for_reading()?;

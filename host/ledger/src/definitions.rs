@@ -1,6 +1,6 @@
 //! Definitions of items that are called. A record of a call names the digest of its item's definition; the definition
-//! itself is recorded beside it, once a day, so that what the digest stands for can be read later, and policies can judge the
-//! call again.
+//! itself is recorded beside it, once a day, so that what the digest stands for can be read later, and policies can
+//! judge the call again.
 
 use std::collections::HashSet;
 
@@ -16,8 +16,8 @@ use super::record::{Event, EventKind};
 /// The milliseconds of a day. Records are removed when they are old, and a day is the shortest time that they are kept.
 const DAY: u64 = 24 * 60 * 60 * 1000;
 
-/// The largest amount of text, in bytes, that definitions take of a day's records. A source that shows another definition
-/// before every call would fill the disk otherwise.
+/// The largest amount of text, in bytes, that definitions take of a day's records. A source that shows another
+/// definition before every call would fill the disk otherwise.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// The definitions that the records of this day have.
@@ -33,9 +33,9 @@ struct DefinitionsOfDay {
 }
 
 impl Ledger {
-    /// Records the definition of an item that is called, in order with all others and without waiting, unless the chain has
-    /// it from the same day (UTC). A source itself has none. A day's definitions take 64 MiB at most; further ones are left
-    /// out.
+    /// Records the definition of an item that is called, in order with all others and without waiting, unless the chain
+    /// has it from the same day (UTC). A source itself has none. A day's definitions take 64 MiB at most; further ones
+    /// are left out.
     pub fn record_definition(&self, item: &Item) {
         if let Some(event) = self.inner.definitions.event(item) {
             self.record(event);

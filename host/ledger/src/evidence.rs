@@ -32,8 +32,9 @@ pub(super) use verified_chain::VerifiedChainState;
 pub(super) use writer::{CheckpointWriter, folder};
 
 impl Ledger {
-    /// Returns a receiver of the checkpoints of this chain, as they are signed: after a thousand records, a minute after the
-    /// first record that no checkpoint covers, and at the end of the chain. It ends when the ledger is closed.
+    /// Returns a receiver of the checkpoints of this chain, as they are signed: after a thousand records, a minute
+    /// after the first record that no checkpoint covers, and at the end of the chain. It ends when the ledger is
+    /// closed.
     #[must_use]
     pub fn signed_checkpoints(&self) -> watch::Receiver<Option<SignedCheckpoint>> {
         self.inner.signed.clone()

@@ -1,5 +1,5 @@
-//! Files of the ledger: which there are, and whether one that is open is still the one at its path. A record that is written to a moved or deleted file is
-//! durable where nobody will read it.
+//! Files of the ledger: which there are, and whether one that is open is still the one at its path. A record that is
+//! written to a moved or deleted file is durable where nobody will read it.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write as _};
@@ -22,7 +22,8 @@ pub(super) fn names_in(folder: &Path) -> Result<Vec<String>, LedgerError> {
     names.filter_map(Result::transpose).collect()
 }
 
-/// Creates a private file (0600) with its content on disk. One that is there already is left as it is, and `false` returned.
+/// Creates a private file (0600) with its content on disk. One that is there already is left as it is, and `false`
+/// returned.
 pub(super) fn create(path: &Path, content: &[u8]) -> Result<bool, LedgerError> {
     let failed = |error: &dyn std::fmt::Display| LedgerError::file("create", path, error);
     let folder = path.parent().unwrap_or_else(|| Path::new("."));

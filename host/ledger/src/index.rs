@@ -1,4 +1,5 @@
-//! The index for searches, derived from the records. Readers make it and bring it up to date; writers know nothing of it.
+//! The index for searches, derived from the records. Readers make it and bring it up to date; writers know nothing of
+//! it.
 
 mod add;
 mod blocks;
@@ -34,8 +35,8 @@ use super::{LedgerError, legacy, state};
 /// The SQL that creates the tables, indices and views.
 const SCHEMA: &str = include_str!("index/schema.sql");
 
-/// The size of a page of a new index. What a search reads stands together in the index, so that a search from a cold disk waits
-/// for a quarter of the pages that it would read with the default size.
+/// The size of a page of a new index. What a search reads stands together in the index, so that a search from a cold
+/// disk waits for a quarter of the pages that it would read with the default size.
 const PAGE_BYTES: u32 = 16 * 1024;
 
 /// The longest wait for another reader that brings the index up to date.

@@ -12,8 +12,8 @@ const QUEUED: &str = "queued";
 pub enum IntentDurability {
     /// The call waits, so that no crash can lose a call that its source has seen.
     BeforeCall,
-    /// The call does not wait. Its intent has its place in the order of records and is written within milliseconds, with
-    /// the next batch; a crash before that loses it. For calls that can have no effect.
+    /// The call does not wait. Its intent has its place in the order of records and is written within milliseconds,
+    /// with the next batch; a crash before that loses it. For calls that can have no effect.
     Queued,
 }
 

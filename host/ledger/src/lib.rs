@@ -2,9 +2,9 @@
 //!
 //! Each broker writes a chain of its own, from `broker.started` to `broker.stopped`, into files that no other process
 //! writes; several brokers may share a data folder. The hash of a record covers the hash of the record before it, so
-//! [`verify`] detects edited, deleted, inserted and reordered records. A bare chain cannot show that somebody with write
-//! access recomputed all of it, or removed a whole chain together with its lock file: the ledger is *tamper-evident*,
-//! not immutable. Signed checkpoints that are kept elsewhere close that gap.
+//! [`verify`] detects edited, deleted, inserted and reordered records. A bare chain cannot show that somebody with
+//! write access recomputed all of it, or removed a whole chain together with its lock file: the ledger is
+//! *tamper-evident*, not immutable. Signed checkpoints that are kept elsewhere close that gap.
 //!
 //! Invariants:
 //! - A record that [`Ledger::append`] or [`PendingIntent::durable`] confirmed is on disk.
@@ -155,8 +155,8 @@ struct LedgerSetup {
 
 impl Ledger {
     /// Opens the ledger of a data folder and starts a chain. Creates the folder (0700), the file (0600) and the key if
-    /// they are missing, deletes expired grants, and seals the chains of brokers that are gone. `broker.started` is durable
-    /// when this returns.
+    /// they are missing, deletes expired grants, and seals the chains of brokers that are gone. `broker.started` is
+    /// durable when this returns.
     ///
     /// Cancellation: a chain that was being started ends without `broker.stopped`, and the next broker seals it.
     ///

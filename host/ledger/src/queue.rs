@@ -37,16 +37,16 @@ impl QueueSender {
         Self { work, writer, appends: room(), notes: room(), open_calls: AtomicUsize::new(0), health }
     }
 
-    /// Queues a record whose caller waits for it, as soon as there is a place for it. Without a record, the answer comes
-    /// when everything before it is on disk.
+    /// Queues a record whose caller waits for it, as soon as there is a place for it. Without a record, the answer
+    /// comes when everything before it is on disk.
     pub(super) async fn append(&self, draft: Option<UnchainedRecord>) -> Result<oneshot::Receiver<Reply>, LedgerError> {
         let (item, answer) = self.awaited(draft).await?;
         self.work.push(item)?;
         Ok(answer)
     }
 
-    /// Queues the intent of a call, which waits for it. If it is the only open call, its thread writes what is queued and
-    /// the intent: to wake another one, and to be woken by it, would cost as much as the write.
+    /// Queues the intent of a call, which waits for it. If it is the only open call, its thread writes what is queued
+    /// and the intent: to wake another one, and to be woken by it, would cost as much as the write.
     pub(super) async fn awaited_intent(&self, draft: UnchainedRecord) -> Result<oneshot::Receiver<Reply>, LedgerError> {
         let (item, answer) = self.awaited(Some(draft)).await?;
         let is_alone = self.open_calls.load(Ordering::Relaxed) <= 1 && may_block();

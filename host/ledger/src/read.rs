@@ -87,8 +87,8 @@ impl LedgerReader {
         Ok(Self { index, texts: RefCell::new(RecordTexts::new(storage)), opener: None, data_dir: data_dir.to_owned() })
     }
 
-    /// Opens sealed bodies in the records that are returned from now on: a payload that was sealed for one of these identities
-    /// has its `body`, as one that was recorded with it. Searches for a text do not look into sealed bodies.
+    /// Opens sealed bodies in the records that are returned from now on: a payload that was sealed for one of these
+    /// identities has its `body`, as one that was recorded with it. Searches for a text do not look into sealed bodies.
     #[must_use]
     pub fn opening_bodies_with(self, identities: Vec<Identity>) -> Self {
         let opener = Some(BodyOpener::new(&self.data_dir, identities));

@@ -76,8 +76,8 @@ kinds! {
     /// The first records of a chain are removed because of their age: the number and the hash of the last, the root of
     /// the Merkle tree over them, the time of the newest, and the digest of what is left of them.
     RecordsRemoved = "records.removed",
-    /// The data keys of the days before one were deleted, so that bodies that were sealed with them cannot be opened: the
-    /// day, and how many keys there were.
+    /// The data keys of the days before one were deleted, so that bodies that were sealed with them cannot be opened:
+    /// the day, and how many keys there were.
     KeysRemoved = "keys.removed",
     /// Records were lost before this one: their number, and the cause.
     LedgerGap = "ledger.gap",
@@ -268,8 +268,8 @@ pub struct Record {
     /// The session that the record is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
-    /// The number of the record among those of its session in the chain, from 1. `None` in records without a session, and in
-    /// those of earlier versions.
+    /// The number of the record among those of its session in the chain, from 1. `None` in records without a session,
+    /// and in those of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_seq: Option<u64>,
     /// The number of the record in its chain, from 1.

@@ -1,5 +1,5 @@
-//! Retention: removes records that are older than they have to be kept. What is removed leaves its end and the root of its
-//! tree, and a record of the removal, so that the rest of the ledger can be verified as before.
+//! Retention: removes records that are older than they have to be kept. What is removed leaves its end and the root of
+//! its tree, and a record of the removal, so that the rest of the ledger can be verified as before.
 
 use std::collections::BTreeSet;
 
@@ -22,11 +22,10 @@ pub struct RemovalResult {
 }
 
 impl Ledger {
-    /// Removes the records that are older than a moment, in milliseconds since the Unix epoch, in whole segments: of the
-    /// chains that are sealed, and of this one up to the segment that is being written. Records `records.removed` before
-    /// it removes anything. What is not as it was written stays, because it is
-    /// evidence. Removes the data keys of the days that are older too. Does nothing while somebody
-    /// verifies the ledger.
+    /// Removes the records that are older than a moment, in milliseconds since the Unix epoch, in whole segments: of
+    /// the chains that are sealed, and of this one up to the segment that is being written. Records `records.removed`
+    /// before it removes anything. What is not as it was written stays, because it is evidence. Removes the data keys
+    /// of the days that are older too. Does nothing while somebody verifies the ledger.
     ///
     /// Cancellation safe: a removal that was begun is completed by the next one.
     ///
@@ -77,8 +76,8 @@ impl Ledger {
         Ok(done)
     }
 
-    /// Removes the data keys of the days that ended before a moment, because what was sealed with them is too old; those of
-    /// chains whose old records are kept stay with them.
+    /// Removes the data keys of the days that ended before a moment, because what was sealed with them is too old;
+    /// those of chains whose old records are kept stay with them.
     async fn remove_keys_before(&self, moment: u64, kept: &BTreeSet<String>) -> Result<(), LedgerError> {
         let moment = i64::try_from(moment).ok().and_then(|moment| Timestamp::from_millisecond(moment).ok());
         let Some(moment) = moment else { return Ok(()) };

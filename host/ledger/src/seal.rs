@@ -1,6 +1,6 @@
 //! Seals. Each broker records in its own chain where the chains ended whose brokers are gone. From then on those are
-//! complete, also where a broker died, and a missing or an additional record is tampering. Who holds a checkpoint of the
-//! sealing chain holds evidence about the sealed ones.
+//! complete, also where a broker died, and a missing or an additional record is tampering. Who holds a checkpoint of
+//! the sealing chain holds evidence about the sealed ones.
 
 use std::path::Path;
 
@@ -36,12 +36,13 @@ impl ChainSeal {
     }
 }
 
-/// The largest number of chains that one start seals; the next one seals the others. The start of a broker does not wait
-/// for thousands of files.
+/// The largest number of chains that one start seals; the next one seals the others. The start of a broker does not
+/// wait for thousands of files.
 const MAX_SEALS: usize = 256;
 
-/// Returns the seals for chains that have none and whose brokers are certainly gone, first those of brokers that died. A chain with fewer records than its
-/// broker had written is sealed where the broker had come, so that the missing records are noticed.
+/// Returns the seals for chains that have none and whose brokers are certainly gone, first those of brokers that died.
+/// A chain with fewer records than its broker had written is sealed where the broker had come, so that the missing
+/// records are noticed.
 pub(super) fn seals_due(state: &State, storage: &dyn Storage, data_dir: &Path) -> Result<Vec<ChainSeal>, LedgerError> {
     let (ended, sealed) = (chain::ended(data_dir)?, chain::sealed(data_dir)?);
     let unsealed = chain::all(data_dir)?.into_iter().filter(|chain| !sealed.contains(chain));

@@ -1,9 +1,9 @@
-//! Sealed bodies: arguments and results that the ledger keeps encrypted, so that only the holder of an identity reads them.
+//! Sealed bodies: arguments and results that the ledger keeps encrypted, so that only the holder of an identity reads
+//! them.
 //!
-//! Each broker makes a data key a day, and encrypts it for the recipients of its configuration into a file of its own beside
-//! the records; another configuration's recipients have their own. The broker forgets the keys of a day when it makes the
-//! first one of the next. Whoever deletes that file deletes what was sealed with it,
-//! and no record changes.
+//! Each broker makes a data key a day, and encrypts it for the recipients of its configuration into a file of its own
+//! beside the records; another configuration's recipients have their own. The broker forgets the keys of a day when it
+//! makes the first one of the next. Whoever deletes that file deletes what was sealed with it, and no record changes.
 
 mod age_file;
 mod data_key;
@@ -67,8 +67,9 @@ impl Ledger {
         Self { recipients: recipients.into(), ..self.clone() }
     }
 
-    /// Seals the body of a payload for the recipients of this handle. `hash` is the payload's [`Ledger::fingerprint`]: the
-    /// result opens for that payload only. The first call of a day (UTC) writes a file, and takes the time of a disk.
+    /// Seals the body of a payload for the recipients of this handle. `hash` is the payload's [`Ledger::fingerprint`]:
+    /// the result opens for that payload only. The first call of a day (UTC) writes a file, and takes the time of a
+    /// disk.
     ///
     /// # Errors
     /// [`LedgerError::NoRecipient`] if there is none; [`LedgerError::File`] if the file of the key cannot be written.

@@ -180,7 +180,8 @@ fn visit_named(
     index.walk(start.clone()..end.clone(), named, range.newest_first, visit)
 }
 
-/// Returns the parts of a span in blocks, each by the place of its block and in order. `firsts` are the first calls of blocks.
+/// Returns the parts of a span in blocks, each by the place of its block and in order. `firsts` are the first calls of
+/// blocks.
 fn parts(firsts: &[Vec<u8>], span: &Range<Vec<u8>>) -> Vec<(usize, Range<Vec<u8>>)> {
     let ends = firsts.iter().skip(1).chain([&span.end]);
     let parts = firsts.iter().zip(ends).map(|(first, end)| first.max(&span.start).clone()..end.min(&span.end).clone());
@@ -188,7 +189,8 @@ fn parts(firsts: &[Vec<u8>], span: &Range<Vec<u8>>) -> Vec<(usize, Range<Vec<u8>
 }
 
 impl LedgerReader {
-    /// Returns the calls of a span of which a record has a text, by reading all of them in the order in which they stand.
+    /// Returns the calls of a span of which a record has a text, by reading all of them in the order in which they
+    /// stand.
     fn calls_with_text(&self, span: &Range<Vec<u8>>, text: &TextQuery) -> Result<BTreeSet<Vec<u8>>, SearchError> {
         let mut found = BTreeSet::new();
         for record in self.index().records_of_calls(span)? {

@@ -1,8 +1,8 @@
 //! Segments: the files in which a chain's records are kept on a disk.
 //!
-//! A segment is a sequence of frames. Each append is one write of whole frames. A crash can leave a part of the last one,
-//! which was never confirmed: its whole frames count, and readers stop before the rest. Nothing that was confirmed is
-//! ever written again.
+//! A segment is a sequence of frames. Each append is one write of whole frames. A crash can leave a part of the last
+//! one, which was never confirmed: its whole frames count, and readers stop before the rest. Nothing that was confirmed
+//! is ever written again.
 
 mod digest;
 mod frame;

@@ -13,7 +13,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 use super::files::WatchedFile;
 use super::{LedgerError, chain, sealed_body, segment};
 
-/// The version of the schema, stored in `user_version`. Files of version 1 also hold records, which stay where they are.
+/// The version of the schema, stored in `user_version`. Files of version 1 also hold records, which stay where they
+/// are.
 const FORMAT: i64 = 2;
 
 /// The SQL that creates the tables.

@@ -60,8 +60,8 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
     /// [`LedgerError`] if the place cannot be read or written.
     fn complete_removals(&self) -> Result<(), LedgerError>;
 
-    /// Keeps others from removing records, and from verifying them, until the returned lock is dropped; `None` if somebody
-    /// does either at the moment.
+    /// Keeps others from removing records, and from verifying them, until the returned lock is dropped; `None` if
+    /// somebody does either at the moment.
     ///
     /// # Errors
     /// [`LedgerError`] if the place cannot be locked.
@@ -74,8 +74,9 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
     /// [`LedgerError`] if the place cannot be locked.
     fn lock_for_reading(&self) -> Result<Option<StorageLock>, LedgerError>;
 
-    /// Returns the digest of the beginning of a segment, up to a place, with whether anything is stored after it; `None`
-    /// if less is stored, or the storage has no digests, so that a chain is verified from its beginning each time.
+    /// Returns the digest of the beginning of a segment, up to a place, with whether anything is stored after it;
+    /// `None` if less is stored, or the storage has no digests, so that a chain is verified from its beginning each
+    /// time.
     ///
     /// # Errors
     /// [`LedgerError`] if the place cannot be read.
@@ -83,8 +84,8 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Makes durable what a broker that is gone appended to its chain. If nothing was written after its end, what it had
-    /// reserved there is given back.
+    /// Makes durable what a broker that is gone appended to its chain. If nothing was written after its end, what it
+    /// had reserved there is given back.
     ///
     /// # Errors
     /// [`LedgerError`] if the place cannot be written.

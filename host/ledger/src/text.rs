@@ -1,7 +1,8 @@
 //! Searching records for a text, and the grams of texts that the index's filters have.
 //!
-//! A text is found if it is a part of one string, key or number of a record, ignoring case. A *long word*, such as a hash or
-//! an identifier, is found by its beginning: its inside would only be found by accident, and would fill the filters.
+//! A text is found if it is a part of one string, key or number of a record, ignoring case. A *long word*, such as a
+//! hash or an identifier, is found by its beginning: its inside would only be found by accident, and would fill the
+//! filters.
 
 use std::borrow::Cow;
 use std::iter::Peekable;
@@ -9,8 +10,8 @@ use std::iter::Peekable;
 use memchr::memmem::Finder;
 use portcullis_core::protocol::string_end;
 
-/// The length from which letters and digits without a break, of which one is a digit, are a long word: an identifier has 26
-/// characters, a hash 64.
+/// The length from which letters and digits without a break, of which one is a digit, are a long word: an identifier
+/// has 26 characters, a hash 64.
 const LONG_WORD: usize = 26;
 
 /// The number of characters of a long word that must be searched for to find it.
@@ -101,8 +102,8 @@ fn word_that_ends_after(
     words.peek().copied()
 }
 
-/// Returns the grams that a text has if it has this query; `long` is where its last word begins, if that is the beginning of
-/// a long one.
+/// Returns the grams that a text has if it has this query; `long` is where its last word begins, if that is the
+/// beginning of a long one.
 fn grams_of_query(query: &str, long: Option<usize>) -> Vec<u64> {
     let (before, beginning) = query.split_at_checked(long.unwrap_or(query.len())).unwrap_or((query, ""));
     let mut all = Vec::new();

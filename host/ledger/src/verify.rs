@@ -1,6 +1,6 @@
 //! Verification of the ledger: everything is recomputed from the bytes in the file, without the broker's help, and
-//! compared with witnesses outside the chain: how far its lock file says it had come, where another broker sealed it, and
-//! signed checkpoints.
+//! compared with witnesses outside the chain: how far its lock file says it had come, where another broker sealed it,
+//! and signed checkpoints.
 
 mod check;
 mod judge;
@@ -46,7 +46,8 @@ pub struct Verification {
 pub struct ChainReport {
     /// The chain's identifier.
     pub chain: String,
-    /// The number of good records, counted from the first. Those that were removed count if a record says that they were.
+    /// The number of good records, counted from the first. Those that were removed count if a record says that they
+    /// were.
     pub records: u64,
     /// The number of records that were removed because of their age.
     pub removed: u64,
@@ -54,8 +55,8 @@ pub struct ChainReport {
     pub live: bool,
     /// True if the chain ends with `broker.stopped`.
     pub stopped: bool,
-    /// True if calls that can have no effect did not wait for their intents: if the chain's broker crashed, such calls of
-    /// its last moments may be missing.
+    /// True if calls that can have no effect did not wait for their intents: if the chain's broker crashed, such calls
+    /// of its last moments may be missing.
     pub queued_intents: bool,
     /// The number of its last record, if another chain has sealed it.
     pub sealed: Option<u64>,
@@ -64,16 +65,16 @@ pub struct ChainReport {
     pub confirmed: u64,
     /// The number of records, from the first, that the given checkpoints from elsewhere confirm.
     pub confirmed_elsewhere: u64,
-    /// The number of records that an earlier verification found good and whose segments are unchanged, so that they were
-    /// not read again. They count among the good ones.
+    /// The number of records that an earlier verification found good and whose segments are unchanged, so that they
+    /// were not read again. They count among the good ones.
     pub verified_before: u64,
     /// The number of the first bad record, and what is wrong with it.
     pub bad: Option<(u64, String)>,
 }
 
 impl ChainReport {
-    /// Reports whether the chain's broker crashed, and calls that can have no effect may be missing from its last moments:
-    /// they did not wait for their intents.
+    /// Reports whether the chain's broker crashed, and calls that can have no effect may be missing from its last
+    /// moments: they did not wait for their intents.
     #[must_use]
     pub fn may_miss_calls(&self) -> bool {
         self.queued_intents && !self.stopped && !self.live
@@ -128,9 +129,9 @@ pub fn verify_against(
     verify_after(data_dir, checkpoints, keys, &mut VerifiedSegments::default())
 }
 
-/// Verifies the ledger as [`verify_against`] does, and goes on from what earlier verifications found good: a segment whose
-/// bytes are still those that were verified is not read again. The ledger must still have every record that was found
-/// before. What is found good is remembered.
+/// Verifies the ledger as [`verify_against`] does, and goes on from what earlier verifications found good: a segment
+/// whose bytes are still those that were verified is not read again. The ledger must still have every record that was
+/// found before. What is found good is remembered.
 ///
 /// # Errors
 /// As for [`verify`].

@@ -1,5 +1,5 @@
-//! The writer: everything that is waiting is appended at once, with one wait for the disk. A thread of its own writes for
-//! all callers together; a call that is alone writes on the thread that it runs on.
+//! The writer: everything that is waiting is appended at once, with one wait for the disk. A thread of its own writes
+//! for all callers together; a call that is alone writes on the thread that it runs on.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,8 +34,8 @@ pub(super) struct WriterStart {
     pub(super) seals: Vec<ChainSeal>,
 }
 
-/// Writes the first records and starts the writer's thread. Returns the writer and a receiver of the last durable record's
-/// number.
+/// Writes the first records and starts the writer's thread. Returns the writer and a receiver of the last durable
+/// record's number.
 pub(super) fn start(
     WriterStart { storage, lock, checkpoints, health, work, retry, quick, seals }: WriterStart,
     started: &ChainStart,
@@ -138,8 +138,8 @@ impl SharedWriter {
         }
     }
 
-    /// Returns the writer, for a caller that writes on its own thread; `None` if its record has to be queued: somebody else
-    /// writes or waits, or writing is slow or fails at present.
+    /// Returns the writer, for a caller that writes on its own thread; `None` if its record has to be queued: somebody
+    /// else writes or waits, or writing is slow or fails at present.
     pub(super) fn hold(&self) -> Option<HeldWriter<'_>> {
         let writer = self.writer.try_lock().ok()?;
         let is_ready = writer.as_ref().is_some_and(|writer| writer.is_quick && writer.cause.is_none());

@@ -1,8 +1,8 @@
 //! Finds instructions in text that is data: in what a tool returns, for the person and the model that read it.
 //!
-//! A definition is written for a model, so a single hint in it can be weighed beside others. A result can be about anything:
-//! a handbook tells its reader what to do, and a log tells what was denied. Only what addresses a model, or hides
-//! something from its user, counts here.
+//! A definition is written for a model, so a single hint in it can be weighed beside others. A result can be about
+//! anything: a handbook tells its reader what to do, and a log tells what was denied. Only what addresses a model, or
+//! hides something from its user, counts here.
 
 use crate::rules::{self, Compiled};
 use crate::view::NormalizedText;
@@ -36,8 +36,8 @@ pub struct Instruction {
 }
 
 impl Scanner {
-    /// Returns the first place of a text at which it reads like an instruction to a model. The time is linear in the length
-    /// of the text.
+    /// Returns the first place of a text at which it reads like an instruction to a model. The time is linear in the
+    /// length of the text.
     #[must_use]
     pub fn instruction(&self, text: &str) -> Option<Instruction> {
         let view = NormalizedText::of(text);

@@ -70,7 +70,8 @@ fn walk<'a>(value: &'a Value, pointer: &mut String, each: &mut impl FnMut(Scanne
     }
 }
 
-/// Returns what is kept of a pointer. A hostile key can be as long as the definition, and stand above ten thousand strings.
+/// Returns what is kept of a pointer. A hostile key can be as long as the definition, and stand above ten thousand
+/// strings.
 fn beginning(pointer: &str) -> String {
     let longest = MAX_POINTER_BYTES + char::MAX.len_utf8();
     pointer.get(..pointer.floor_char_boundary(longest)).unwrap_or_default().to_owned()

@@ -49,8 +49,8 @@ pub(super) struct PreparedConfig {
 }
 
 impl PreparedConfig {
-    /// Loads and configures the plugins, of which the program brings `natives` along, and reads the secrets. Plugins that are as they were in `before` are taken
-    /// over, with what they have counted.
+    /// Loads and configures the plugins, of which the program brings `natives` along, and reads the secrets. Plugins
+    /// that are as they were in `before` are taken over, with what they have counted.
     pub(super) async fn of(
         config: Config,
         host: Option<&PluginHost>,
@@ -170,8 +170,8 @@ fn record_unguarded(profiles: &BTreeMap<ProfileName, Profile>, ledger: &Ledger) 
     }
 }
 
-/// Loads the plugins of one role, which the configuration has in this list. One that was loaded before with the same configuration and the same content is
-/// taken over.
+/// Loads the plugins of one role, which the configuration has in this list. One that was loaded before with the same
+/// configuration and the same content is taken over.
 async fn all<'a, T: Clone, F>(
     (config, list, configs): (&Config, &str, &'a [PluginConfig]),
     before: Option<(&[PluginConfig], &[T])>,

@@ -7,11 +7,12 @@ use portcullis_jail::Launcher;
 use tokio::sync::watch;
 
 use super::broker_core::{BrokerCore, PreparedConfig};
+use super::feed::{self, RecordReceivers, SinkTasks};
 use super::native_parts::NativeParts;
 use super::question_notifier::QuestionNotifier;
 use super::rejected::{self, RejectionRecorder};
 use super::witness::WitnessTasks;
-use super::{Background, Broker, BuildError, Inner, feed, metrics, operator, retention, start_eager, started};
+use super::{Background, Broker, BuildError, Inner, metrics, operator, retention, start_eager, started};
 #[cfg(feature = "process")]
 use crate::cell::TierProbe;
 use crate::config::Config;
@@ -22,7 +23,7 @@ use crate::plugin::{NativePolicy, NativeSink};
 use crate::session::ContinuationStore;
 use crate::source::NativeSource;
 use crate::sync::Mutex;
-use crate::telemetry::Telemetry;
+use crate::telemetry::{MetricsCollector, Telemetry};
 
 /// A broker that is about to be built, with the policies, sinks and sources that the program brings along. Each of them
 /// must be named in the configuration, which decides where it stands.
@@ -67,7 +68,8 @@ pub struct BrokerBuilder {
 }
 
 impl Broker {
-    /// Returns a builder of a broker with this configuration. `launcher` is the program that becomes each process source.
+    /// Returns a builder of a broker with this configuration. `launcher` is the program that becomes each process
+    /// source.
     pub fn builder(config: Config, launcher: Launcher) -> BrokerBuilder {
         BrokerBuilder { config, launcher, natives: NativeParts::default(), twice: None }
     }
@@ -109,12 +111,13 @@ impl BrokerBuilder {
         }
     }
 
-    /// Builds the broker: loads and configures the plugins, opens the ledger, prepares the sources. Starts no source and
-    /// binds no address.
+    /// Builds the broker: loads and configures the plugins, opens the ledger, prepares the sources. Starts no source
+    /// and binds no address.
     ///
     /// # Errors
     /// [`BuildError`]: the first thing that cannot be used. Nothing keeps running then. A policy, sink or source that
-    /// was added and that the configuration does not name is one of them: a policy that nobody asks would protect nothing.
+    /// was added and that the configuration does not name is one of them: a policy that nobody asks would protect
+    /// nothing.
     pub async fn build(self) -> Result<Broker, BuildError> {
         let Self { config, launcher, natives, twice } = self;
         #[cfg(feature = "process")]
@@ -137,62 +140,59 @@ impl BrokerBuilder {
         let metrics = metrics::collector(&prepared)?;
 
         let ledger = Ledger::open(&prepared.config.data_dir, started(&prepared.config)).await?;
-        let lasting = BrokerCore::new((launcher, natives), &prepared, ledger, telemetry);
+        let core = BrokerCore::new((launcher, natives), &prepared, ledger.clone(), telemetry);
         #[cfg(feature = "process")]
-        let lasting = lasting.with_tiers(tiers);
-        let (questions, secrets) = (&prepared.config.questions, &prepared.secrets);
-        let question_notifier =
-            QuestionNotifier::start(questions, secrets, &lasting.inbox).map_err(BuildError::Questions);
-        let made = match question_notifier {
-            Ok(question_notifier) => {
-                lasting.context(prepared, None).await.map(|context| (question_notifier, Arc::new(context)))
-            }
-            Err(error) => Err(error),
-        };
-        let (question_notifier, context) = match made {
-            Ok(made) => made,
-            Err(error) => {
-                lasting.ledger.close().await;
-                return Err(error);
-            }
-        };
-        let feeds = feed::SinkTasks::start(sinks, &lasting.ledger);
-        let witnesses = WitnessTasks::start(&context.config.ledger.witnesses, &lasting.ledger);
-        let rejections = Arc::new(RejectionRecorder::new(lasting.ledger.clone()));
-        let inner = Arc::new(Inner {
-            lasting,
-            context: watch::Sender::new(context),
-            reloading: tokio::sync::Mutex::default(),
-            refused: Mutex::default(),
-            retired: Mutex::default(),
-            sessions: Mutex::default(),
-            continuations: ContinuationStore::default(),
-            rejections,
-            local_connections: Mutex::default(),
-            stopping: watch::Sender::new(false),
-            started: Instant::now(),
-        });
-        let control = match operator::listen(&inner) {
-            Ok(control) => control,
-            Err(error) => {
-                inner.lasting.ledger.close().await;
-                let folder = inner.context().config.data_dir.clone();
-                return Err(BuildError::Control { folder, error: error.to_string() });
-            }
-        };
-        let background = Background {
-            feeds: Some(feeds).into(),
-            witnesses: tokio::sync::Mutex::new(Some(witnesses)),
-            question_notifier: Mutex::new(Some(question_notifier)),
-            control: Some(control).into(),
-            metrics: Mutex::new(metrics.map(|collector| inner.export_metrics(collector))),
-        };
-        let broker = Broker { inner, background: Arc::new(background) };
-        tokio::spawn(retention::remove_old_records(Arc::downgrade(&broker.inner)));
-        tokio::spawn(rejected::report_repeats(Arc::downgrade(&broker.inner.rejections)));
-        start_eager(broker.inner.context().upstreams.values());
-        Ok(broker)
+        let core = core.with_tiers(tiers);
+        let broker = start(core, prepared, sinks, metrics).await;
+        if broker.is_err() {
+            ledger.close().await;
+        }
+        broker
     }
+}
+
+/// Starts a broker whose ledger is open.
+async fn start(
+    core: BrokerCore,
+    prepared: PreparedConfig,
+    sinks: RecordReceivers,
+    metrics: Option<MetricsCollector>,
+) -> Result<Broker, BuildError> {
+    let (questions, secrets) = (&prepared.config.questions, &prepared.secrets);
+    let question_notifier = QuestionNotifier::start(questions, secrets, &core.inbox).map_err(BuildError::Questions)?;
+    let context = Arc::new(core.context(prepared, None).await?);
+    let feeds = SinkTasks::start(sinks, &core.ledger);
+    let witnesses = WitnessTasks::start(&context.config.ledger.witnesses, &core.ledger);
+    let rejections = Arc::new(RejectionRecorder::new(core.ledger.clone()));
+    let inner = Arc::new(Inner {
+        core,
+        context: watch::Sender::new(context),
+        reloading: tokio::sync::Mutex::default(),
+        refused: Mutex::default(),
+        retired: Mutex::default(),
+        sessions: Mutex::default(),
+        continuations: ContinuationStore::default(),
+        rejections,
+        local_connections: Mutex::default(),
+        stopping: watch::Sender::new(false),
+        started: Instant::now(),
+    });
+    let control = operator::listen(&inner).map_err(|error| {
+        let folder = inner.context().config.data_dir.clone();
+        BuildError::Control { folder, error: error.to_string() }
+    })?;
+    let background = Background {
+        feeds: tokio::sync::Mutex::new(Some(feeds)),
+        witnesses: tokio::sync::Mutex::new(Some(witnesses)),
+        question_notifier: Mutex::new(Some(question_notifier)),
+        control: tokio::sync::Mutex::new(Some(control)),
+        metrics: Mutex::new(metrics.map(|collector| inner.export_metrics(collector))),
+    };
+    let broker = Broker { inner, background: Arc::new(background) };
+    tokio::spawn(retention::remove_old_records(Arc::downgrade(&broker.inner)));
+    tokio::spawn(rejected::report_repeats(Arc::downgrade(&broker.inner.rejections)));
+    start_eager(broker.inner.context().upstreams.values());
+    Ok(broker)
 }
 
 /// Refuses to build a broker in a process that a broker started as its launcher: it would execute itself without end.

@@ -16,7 +16,7 @@ impl Broker {
     #[doc(hidden)]
     #[must_use]
     pub fn installations(&self) -> Installations {
-        self.inner.lasting.installations().clone()
+        self.inner.core.installations().clone()
     }
 }
 

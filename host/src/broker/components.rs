@@ -22,9 +22,9 @@ pub struct AcceptedComponent {
 }
 
 impl Broker {
-    /// Deletes the data keys of the days (UTC) before `day` in the data folder of a configuration, and returns how many there
-    /// were. The bodies that were sealed with them cannot be opened any more. The deletion is recorded; a broker may be
-    /// running.
+    /// Deletes the data keys of the days (UTC) before `day` in the data folder of a configuration, and returns how many
+    /// there were. The bodies that were sealed with them cannot be opened any more. The deletion is recorded; a broker
+    /// may be running.
     ///
     /// # Errors
     /// [`LedgerError`]: keys may be left.

@@ -1,14 +1,16 @@
 //! Delivers the ledger's records to each sink, in order and at its own pace. A record may be delivered more than once,
 //! and what is not delivered when the broker stops is not delivered later: the ledger keeps it.
 //!
-//! A receiver that is down gets the same records until it takes them. A plugin that fails at a record by itself, as with a
-//! trap, would do so for ever: it gets a substitute for that record, and then the records that follow.
+//! A receiver that is down gets the same records until it takes them. A plugin that fails at a record by itself, as
+//! with a trap, would do so for ever: it gets a substitute for that record, and then the records that follow.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::json;
+use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -29,9 +31,9 @@ const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
 /// The longest pause between two deliveries.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// The number of times that a plugin may fail by itself: at a batch, before its records are delivered one at a time; at one
-/// record, before it gets a substitute; and at the substitute, before it gets nothing. A busy machine may be the cause of
-/// a failure or two.
+/// The number of times that a plugin may fail by itself: at a batch, before its records are delivered one at a time; at
+/// one record, before it gets a substitute; and at the substitute, before it gets nothing. A busy machine may be the
+/// cause of a failure or two.
 const MAX_OWN_FAILURES: u32 = 3;
 
 /// The number of such failures while the broker finishes, as the time for it is short.
@@ -39,12 +41,13 @@ const MAX_OWN_FAILURES_AT_THE_END: u32 = 1;
 
 /// The longest time that a shutdown waits for all sinks. Records that a sink has not accepted by then are never
 /// delivered to it: a cursor belongs to its chain, and the ledger itself has everything.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The tasks that feed the sinks.
 #[derive(Debug)]
 pub(super) struct SinkTasks {
-    tasks: Vec<JoinHandle<()>>,
+    /// The tasks, each with the name of its sink.
+    tasks: Vec<(String, JoinHandle<()>)>,
     finishing: watch::Sender<bool>,
 }
 
@@ -139,21 +142,22 @@ impl From<String> for DeliveryFailure {
 impl SinkTasks {
     pub(super) fn start(receivers: RecordReceivers, ledger: &Ledger) -> Self {
         let finishing = watch::Sender::new(false);
-        let spawned = |(name, receiver)| {
+        let spawned = |(name, receiver): (String, RecordReceiver)| {
+            let shown = receiver.name();
             let feed = Feed::new(name, receiver, ledger.clone());
-            tokio::spawn(feed.run(finishing.subscribe()))
+            (shown, tokio::spawn(feed.run(finishing.subscribe())))
         };
         let tasks = receivers.into_iter().map(spawned).collect();
         Self { tasks, finishing }
     }
 
-    /// Delivers what has been recorded so far, within [`DRAIN_TIMEOUT`] for all sinks together, then ends the tasks.
+    /// Delivers what has been recorded so far, within [`FINISH_TIMEOUT`] for all sinks together, then ends the tasks.
     pub(super) async fn finish(self) {
         self.finishing.send_replace(true);
-        let deadline = tokio::time::Instant::now() + DRAIN_TIMEOUT;
-        for mut task in self.tasks {
+        let deadline = tokio::time::Instant::now() + FINISH_TIMEOUT;
+        for (sink, mut task) in self.tasks {
             if tokio::time::timeout_at(deadline, &mut task).await.is_err() {
-                tracing::error!("a sink did not accept its last records within {} s", DRAIN_TIMEOUT.as_secs());
+                tracing::error!(sink, "a sink did not accept its last records within {} s", FINISH_TIMEOUT.as_secs());
                 task.abort();
             }
         }
@@ -169,8 +173,8 @@ struct Feed {
     own_failures: u32,
     /// The code of the last of these failures.
     own_code: Option<FailureCode>,
-    /// The number of the last record of a batch at which the plugin failed by itself. Up to it, records are delivered one at
-    /// a time.
+    /// The number of the last record of a batch at which the plugin failed by itself. Up to it, records are delivered
+    /// one at a time.
     alone_until: Option<u64>,
 }
 
@@ -190,8 +194,8 @@ impl Feed {
         let (mut backoff, mut failures) = (INITIAL_BACKOFF, 0_u64);
         loop {
             tip.mark_unchanged();
-            // The last records are on disk before the broker finishes, and may not have been when a delivery before that
-            // began.
+            // The last records are on disk before the broker finishes, and may not have been when a delivery before
+            // that began.
             let is_finishing = *finishing.borrow();
             match self.deliver(if is_finishing { MAX_OWN_FAILURES_AT_THE_END } else { MAX_OWN_FAILURES }).await {
                 Ok(0) if is_finishing => return,
@@ -238,8 +242,8 @@ impl Feed {
         }
     }
 
-    /// Delivers one batch, or a substitute for its only record after so many failures of the plugin's own. Returns how many
-    /// records it had.
+    /// Delivers one batch, or a substitute for its only record after so many failures of the plugin's own. Returns how
+    /// many records it had.
     async fn deliver(&mut self, max_own_failures: u32) -> Result<usize, DeliveryFailure> {
         let max = if self.alone_until.is_some() { 1 } else { BATCH };
         let batch = self.ledger.batch(&self.name, max).await.map_err(|error| error.to_string())?;
@@ -316,13 +320,25 @@ struct Substitute {
 impl Substitute {
     fn of(record: &str, code: Option<FailureCode>) -> Self {
         let body = json!({ "left_out_bytes": record.len(), "undelivered": code.map(FailureCode::as_str) });
-        let body = to_raw_value(&body).unwrap_or_default();
-        // The members are in canonical order, as in the record.
-        let mut members: BTreeMap<&str, &RawValue> = serde_json::from_str(record).unwrap_or_default();
-        let kind = members.get("kind").map(|kind| kind.get().trim_matches('"').to_owned()).unwrap_or_default();
-        members.insert("body", &body);
-        Self { text: serde_json::to_string(&members).unwrap_or_default(), kind }
+        let kind = serde_json::from_str(record).map(|RecordKind { kind }| kind.into_owned()).unwrap_or_default();
+        Self { text: with_body(record, &body), kind }
     }
+}
+
+/// The kind of a record.
+#[derive(Deserialize)]
+struct RecordKind<'a> {
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+}
+
+/// Returns a record with another body. Makes no tree of the old one, which may be large.
+pub(super) fn with_body(record: &str, body: &Value) -> String {
+    let body = to_raw_value(body).unwrap_or_default();
+    // The members are in canonical order, as in the record.
+    let mut members: BTreeMap<&str, &RawValue> = serde_json::from_str(record).unwrap_or_default();
+    members.insert("body", &body);
+    serde_json::to_string(&members).unwrap_or_default()
 }
 
 #[cfg(test)]

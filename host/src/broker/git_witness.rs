@@ -1,8 +1,8 @@
 //! A git repository as a witness: each checkpoint is a commit on a branch of its own.
 //!
 //! The system's `git` is run without a shell, with an environment that has nothing of the broker's, without the
-//! configuration of the user and of the system, and without hooks. Only commands are used that touch no work tree and no
-//! index, so that somebody may work in the repository meanwhile.
+//! configuration of the user and of the system, and without hooks. Only commands are used that touch no work tree and
+//! no index, so that somebody may work in the repository meanwhile.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -31,8 +31,8 @@ const SETTINGS: [&str; 5] = [
     "core.logAllRefUpdates=false",
 ];
 
-/// Adds a checkpoint to a repository: a commit in which the file `CHAIN.checkpoint` is this checkpoint, and the files of
-/// other chains are as before. Blocks for as long as `git` does.
+/// Adds a checkpoint to a repository: a commit in which the file `CHAIN.checkpoint` is this checkpoint, and the files
+/// of other chains are as before. Blocks for as long as `git` does.
 ///
 /// # Errors
 /// A text that says what `git` said.

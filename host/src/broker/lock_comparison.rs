@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::definitions::everything;
+use super::operator::upstream_named;
 use super::{Broker, BuildError, Inner};
 use crate::context::{FlagState, FlaggedDefinition, Upstream};
 use crate::control::{ControlRefusal, ControlReply, ListedDefinition};
@@ -107,13 +108,13 @@ impl Broker {
         Ok(compared)
     }
 
-    /// Accepts these definitions, as a source listed them last, into the lock file, records each, and applies the lock file
-    /// to the sessions that are open. That also releases those that are quarantined. `kind` is listed for it, besides tools and
-    /// what the scanner flagged.
+    /// Accepts these definitions, as a source listed them last, into the lock file, records each, and applies the lock
+    /// file to the sessions that are open. That also releases those that are quarantined. `kind` is listed for it,
+    /// besides tools and what the scanner flagged.
     ///
     /// # Errors
-    /// [`ControlRefusal::Absent`] if there is no such source. [`ControlRefusal::Error`] if the source does not list one of the
-    /// definitions any more, or the lock file or the ledger cannot be read or written; then nothing is accepted.
+    /// [`ControlRefusal::Absent`] if there is no such source. [`ControlRefusal::Error`] if the source does not list one
+    /// of the definitions any more, or the lock file or the ledger cannot be read or written; then nothing is accepted.
     #[doc(hidden)]
     pub async fn accept_listed(
         &self,
@@ -180,8 +181,7 @@ pub(super) async fn accept(
     by: &str,
 ) -> ControlReply {
     let context = inner.context();
-    let upstream = context.upstreams.values().find(|upstream| upstream.config.name.as_str() == source);
-    let upstream = upstream.ok_or_else(|| ControlRefusal::Absent(format!("this broker has no source {source:?}")))?;
+    let upstream = upstream_named(&context, source)?;
     let listed = listed(upstream, kind).await.map_err(ControlRefusal::Error)?;
     let mut chosen = Vec::new();
     for ListedDefinition { kind, digest } in definitions {
@@ -202,9 +202,7 @@ impl Inner {
         let context = self.context();
         Lockfile::load(&context.config.data_dir)?;
         for item in items {
-            let body =
-                json!({ "source": item.source, item.kind.as_str(): &*item.name, "definition": item.digest, "by": by });
-            context.ledger.append(Event::new(EventKind::LockAccepted, body)).await?;
+            context.ledger.append(Event::new(EventKind::LockAccepted, item.acceptance_record(by))).await?;
         }
         let identity = |source: &SourceName| context.upstreams.get(source).map(|upstream| upstream.identity);
         let accept = |lock: &mut Lockfile| {

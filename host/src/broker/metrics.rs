@@ -65,7 +65,7 @@ impl Inner {
         families.gauge(
             "portcullis_open_approvals",
             "Questions that wait for a person",
-            [(Labels::new(), self.lasting.inbox.len())],
+            [(Labels::new(), self.core.inbox.len())],
         )?;
         families.gauge(
             "portcullis_sessions",

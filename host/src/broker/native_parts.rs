@@ -17,7 +17,8 @@ pub(super) struct NativeParts {
 }
 
 impl NativeParts {
-    /// Checks that a configuration uses all parts: one that is forgotten would do nothing, and a policy would protect nothing.
+    /// Checks that a configuration uses all parts: one that is forgotten would do nothing, and a policy would protect
+    /// nothing.
     pub(super) fn check_all_are_used(&self, config: &Config) -> Result<(), BuildError> {
         let named = |list: &[PluginConfig], name: &str| {
             list.iter().any(|entry| matches!(&entry.plugin, PluginRef::Native(named) if named == name))

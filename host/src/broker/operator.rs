@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::{Broker, Inner, lock_comparison};
-use crate::context::Upstream;
+use crate::context::{Context, Upstream};
 use crate::control::{
     ControlError, ControlHandler, ControlRefusal, ControlReply, ControlRequest, ControlSocket, LocalConnection,
 };
@@ -33,7 +33,7 @@ const MAX_PART_BYTES: usize = 256 * 1024;
 /// Opens the control socket.
 pub(super) fn listen(inner: &Arc<Inner>) -> Result<ControlSocket, ControlError> {
     let operated = Arc::new(OperatedBroker(Arc::downgrade(inner)));
-    ControlSocket::serve(&inner.context().config.data_dir, inner.lasting.ledger.chain(), operated)
+    ControlSocket::serve(&inner.context().config.data_dir, inner.core.ledger.chain(), operated)
 }
 
 /// A broker as its control socket knows it. Weak, as a socket must not keep alive a broker that was dropped without
@@ -71,14 +71,14 @@ impl Broker {
 async fn answer(inner: &Inner, request: ControlRequest) -> ControlReply {
     match request {
         ControlRequest::Status => Ok(status(inner)),
-        ControlRequest::Asks => Ok(json!(inner.lasting.inbox.list_within(MAX_LIST_BYTES))),
+        ControlRequest::Asks => Ok(json!(inner.core.inbox.list_within(MAX_LIST_BYTES))),
         ControlRequest::Show { ask, from } => {
-            let part = inner.lasting.inbox.part(&ask, from, MAX_PART_BYTES);
+            let part = inner.core.inbox.part(&ask, from, MAX_PART_BYTES);
             part.map(|part| json!(part)).map_err(|error| unanswered(&error))
         }
         ControlRequest::Answer { ask, approve, scope, until, by } => {
             let answer = GivenAnswer { approve, scope, until };
-            let answered = inner.lasting.inbox.answer(&ask, &answer, &by, AnswerRoute::Person).await;
+            let answered = inner.core.inbox.answer(&ask, &answer, &by, AnswerRoute::Person).await;
             answered.map(|answered| json!(answered)).map_err(|error| unanswered(&error))
         }
         ControlRequest::Restart { source, by } => restart(inner, &source, &by).await,
@@ -117,18 +117,23 @@ fn may_connect(inner: &Inner, profile: &ProfileName, config: &str) -> ControlRep
 /// Ends a source and starts it again. Returns the state that it then has.
 async fn restart(inner: &Inner, source: &str, by: &str) -> ControlReply {
     let context = inner.context();
-    let upstream = context.upstreams.values().find(|upstream| upstream.config.name.as_str() == source);
-    let upstream = upstream.ok_or_else(|| {
+    let upstream = upstream_named(&context, source)?;
+    tracing::warn!(source, by, "a source is restarted");
+    let restarted = upstream.restart(&format!("restarted by {by}"), RESTART_TIMEOUT).await;
+    let status = restarted.map_err(|error| ControlRefusal::Error(format!("source `{source}`: {error}")))?;
+    Ok(json!({ "source": source, "state": status.as_str() }))
+}
+
+/// Returns the source of this name, or the refusal that lists the sources.
+pub(super) fn upstream_named<'a>(context: &'a Context, source: &str) -> Result<&'a Arc<Upstream>, ControlRefusal> {
+    let found = context.upstreams.values().find(|upstream| upstream.config.name.as_str() == source);
+    found.ok_or_else(|| {
         let known: Vec<_> = context.upstreams.keys().map(|name| format!("`{name}`")).collect();
         ControlRefusal::Absent(format!(
             "no source {source:?} is configured in this broker; its sources are {}",
             known.join(", ")
         ))
-    })?;
-    tracing::warn!(source, by, "a source is restarted");
-    let restarted = upstream.restart(&format!("restarted by {by}"), RESTART_TIMEOUT).await;
-    let status = restarted.map_err(|error| ControlRefusal::Error(format!("source `{source}`: {error}")))?;
-    Ok(json!({ "source": source, "state": status.as_str() }))
+    })
 }
 
 /// Clears what a session has seen. The record is written first.
@@ -186,6 +191,6 @@ fn status(inner: &Inner) -> Value {
         "total_quarantined": state.total_quarantined,
         "last_discovery": state.last_discovery,
         "sessions": sessions,
-        "asks": inner.lasting.inbox.len(),
+        "asks": inner.core.inbox.len(),
     })
 }

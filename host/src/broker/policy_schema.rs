@@ -1,5 +1,5 @@
-//! The schema of policies in Cedar: what `builtin:cedar` makes of a call, with the types that the tools' input schemas give
-//! the arguments.
+//! The schema of policies in Cedar: what `builtin:cedar` makes of a call, with the types that the tools' input schemas
+//! give the arguments.
 //!
 //! What has no type in Cedar is left out, with a comment; a policy that reads it does not agree with the schema.
 
@@ -36,8 +36,8 @@ impl Broker {
         schema(&tools)
     }
 
-    /// Returns the policies in Cedar that do not agree with a schema. Policies that are configured with a schema of their
-    /// own have been checked against that one.
+    /// Returns the policies in Cedar that do not agree with a schema. Policies that are configured with a schema of
+    /// their own have been checked against that one.
     ///
     /// # Errors
     /// [`PluginError`] if the plugin cannot be loaded.
@@ -98,8 +98,8 @@ action use_method appliesTo {
 /// The actions that are not named after a tool.
 const ACTIONS: [&str; 4] = ["call_tool", "get_prompt", "read_resource", "use_method"];
 
-/// Returns the schema for tools, by their exposed names, each with its input schema. A tool under the name of another action
-/// is left out; all its calls are denied.
+/// Returns the schema for tools, by their exposed names, each with its input schema. A tool under the name of another
+/// action is left out; all its calls are denied.
 fn schema(tools: &BTreeMap<String, Value>) -> String {
     let mut text = HEAD.to_owned();
     for (name, input) in tools.iter().filter(|(name, _)| !ACTIONS.contains(&name.as_str())) {
@@ -133,8 +133,8 @@ fn record(schema: &Value, depth: usize) -> String {
     text + "}"
 }
 
-/// Returns the type of a value, or `None` if Cedar has none. A `number` is a Long, because whole numbers are; a policy that
-/// compares a fraction denies the call.
+/// Returns the type of a value, or `None` if Cedar has none. A `number` is a Long, because whole numbers are; a policy
+/// that compares a fraction denies the call.
 fn of(schema: &Value, depth: usize) -> Option<String> {
     Some(match schema["type"].as_str()? {
         "string" => "String".to_owned(),

@@ -22,7 +22,8 @@ const QUEUE: usize = 512;
 /// The program that shows notifications on a desktop.
 const NOTIFY: &str = "notify-send";
 
-/// The most characters of a notification: more than a desktop shows, and much less than an argument of a program may have.
+/// The most characters of a notification: more than a desktop shows, and much less than an argument of a program may
+/// have.
 const MAX_BODY: usize = 1024;
 
 /// The tasks that announce questions. Dropping it ends them.
@@ -109,8 +110,8 @@ fn title(question: &Question) -> String {
     format!("May {} be called?", escape_hidden(&question.tool))
 }
 
-/// Returns the text of the notification, in the markup of desktop notifications. The command to answer comes first, as long
-/// reasons are cut.
+/// Returns the text of the notification, in the markup of desktop notifications. The command to answer comes first, as
+/// long reasons are cut.
 fn body(question: &Question) -> String {
     let client = if question.client.is_empty() { &question.principal } else { &question.client };
     let text = format!(

@@ -68,7 +68,7 @@ pub(super) async fn report_repeats(rejections: Weak<RejectionRecorder>) {
 
 impl std::fmt::Debug for RejectionRecorder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rejections").finish_non_exhaustive()
+        f.debug_struct("RejectionRecorder").finish_non_exhaustive()
     }
 }
 

@@ -123,8 +123,8 @@ impl ReloadSummary {
 impl Broker {
     /// Puts another configuration in force. Sources that are as they were keep their connections, and plugins and
     /// budgets what they have counted; a request in flight finishes under the configuration that it began with, and is
-    /// judged by no other. Sessions whose profile is gone end. Changes of `[serve]`, `[questions]`, `[telemetry]`, the sinks and
-    /// the witnesses take effect when the broker is started again. Cancellation: the old configuration stays.
+    /// judged by no other. Sessions whose profile is gone end. Changes of `[serve]`, `[questions]`, `[telemetry]`, the
+    /// sinks and the witnesses take effect when the broker is started again. Cancellation: the old configuration stays.
     ///
     /// # Errors
     /// [`ReloadError`]; the configuration before stays in force, and the refusal is recorded.
@@ -160,8 +160,8 @@ impl Inner {
     async fn replace(&self, config: Config) -> Result<ReloadSummary, ReloadError> {
         let before = self.context();
         let (config, at_next_start) = as_started(config, &before.config)?;
-        let prepared = PreparedConfig::of(config, Some(&before.plugins), self.lasting.natives(), Some(&before)).await?;
-        let after = Arc::new(self.lasting.context(prepared, Some(&before)).await?);
+        let prepared = PreparedConfig::of(config, Some(&before.plugins), self.core.natives(), Some(&before)).await?;
+        let after = Arc::new(self.core.context(prepared, Some(&before)).await?);
         let reloaded = ReloadSummary::between(&before, &after, at_next_start);
         if reloaded.added.is_empty() && reloaded.removed.is_empty() && reloaded.changed.is_empty() && !reloaded.other {
             return Ok(reloaded);

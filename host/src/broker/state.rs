@@ -26,6 +26,6 @@ impl Broker {
         if self.has_shut_down() {
             return Some("the broker has shut down");
         }
-        self.inner.lasting.ledger.trouble().map(|trouble| trouble.error.in_general())
+        self.inner.core.ledger.trouble().map(|trouble| trouble.error.in_general())
     }
 }

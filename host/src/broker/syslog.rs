@@ -13,6 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixDatagram;
 use tokio::time::timeout;
 
+use super::feed::with_body;
 use crate::config::SyslogAddress;
 use crate::egress::{ByteStream, Egress};
 
@@ -28,8 +29,10 @@ const FACILITY: u8 = 13;
 /// The longest datagram, in bytes. Sockets take more by default, and receivers cut long ones.
 const MAX_DATAGRAM: usize = 64 * 1024;
 
-/// The longest name of a host in a message, in characters, and that of the kind of a message.
+/// The longest name of a host in a message, in characters.
 const MAX_HOST: usize = 255;
+
+/// The longest kind of a message, in characters.
 const MAX_ID: usize = 32;
 
 /// The severity of a message, by its number in RFC 5424.
@@ -96,11 +99,8 @@ impl SyslogMessage {
         if whole.len() <= MAX_DATAGRAM {
             return whole;
         }
-        let mut members: Value = serde_json::from_str(&self.text).unwrap_or_default();
-        if let Some(members) = members.as_object_mut() {
-            members.insert("body".to_owned(), json!({ "left_out_bytes": self.text.len() }));
-        }
-        Self { at: self.at, severity: self.severity, id: self.id.clone(), text: members.to_string() }.encoded(sender)
+        let text = with_body(&self.text, &json!({ "left_out_bytes": self.text.len() }));
+        Self { at: self.at, severity: self.severity, id: self.id.clone(), text }.encoded(sender)
     }
 }
 
@@ -177,8 +177,8 @@ impl SyslogSender {
 }
 
 impl SyslogConnection {
-    /// Returns the connection unless the receiver has ended it. A receiver says nothing, so that what can be read is the
-    /// end.
+    /// Returns the connection unless the receiver has ended it. A receiver says nothing, so that what can be read is
+    /// the end.
     fn if_open(mut self) -> Option<Self> {
         match &mut self {
             Self::Stream(stream) => match stream.read(&mut [0; 64]).now_or_never() {

@@ -1,6 +1,6 @@
-//! Witnesses: sends each signed checkpoint of the ledger to places that whoever can write the ledger should not be able to
-//! change. What a witness cannot take is sent again, and stops nothing: a later checkpoint covers all that an earlier one
-//! did.
+//! Witnesses: sends each signed checkpoint of the ledger to places that whoever can write the ledger should not be able
+//! to change. What a witness cannot take is sent again, and stops nothing: a later checkpoint covers all that an
+//! earlier one did.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -14,8 +14,8 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use rustix::fs::OFlags;
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
 use url::Url;
 
 use super::git_witness;
@@ -32,11 +32,11 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// The longest wait at the end for witnesses to take the last checkpoint.
-const FINISH_DEADLINE: Duration = Duration::from_secs(5);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The tasks that send checkpoints. Dropping them ends them.
+/// The tasks that send checkpoints, each with the name of its witness. Dropping them ends them.
 #[derive(Debug)]
-pub(super) struct WitnessTasks(JoinSet<()>);
+pub(super) struct WitnessTasks(Vec<(String, AbortOnDropHandle<()>)>);
 
 /// A place that keeps checkpoints.
 enum Witness {
@@ -53,10 +53,14 @@ enum Witness {
 impl WitnessTasks {
     /// Starts to send the checkpoints of a ledger. A witness that cannot be used is reported and left out.
     pub(super) fn start(witnesses: &[WitnessConfig], ledger: &Ledger) -> Self {
-        let mut tasks = JoinSet::new();
+        let mut tasks = Vec::new();
         for config in witnesses {
             match Witness::new(config) {
-                Ok(witness) => drop(tasks.spawn(send_all(witness, ledger.signed_checkpoints()))),
+                Ok(witness) => {
+                    let name = witness.name();
+                    let task = tokio::spawn(send_all(witness, ledger.signed_checkpoints()));
+                    tasks.push((name, AbortOnDropHandle::new(task)));
+                }
                 Err(error) => tracing::warn!(error, "a witness of the ledger gets no checkpoints"),
             }
         }
@@ -64,9 +68,12 @@ impl WitnessTasks {
     }
 
     /// Waits until the witnesses have the last checkpoint, once the ledger is closed, for a few seconds at most.
-    pub(super) async fn finish(mut self) {
-        if timeout(FINISH_DEADLINE, async { while self.0.join_next().await.is_some() {} }).await.is_err() {
-            tracing::warn!("a witness of the ledger did not take the last checkpoint in time");
+    pub(super) async fn finish(self) {
+        let deadline = Instant::now() + FINISH_TIMEOUT;
+        for (witness, task) in self.0 {
+            if timeout_at(deadline, task).await.is_err() {
+                tracing::warn!(witness, "a witness of the ledger did not take the last checkpoint in time");
+            }
         }
     }
 }

@@ -79,21 +79,24 @@ const MAX_REQUESTS: u64 = 512;
 /// large team, and their calls that report progress. One caller alone gets half of them.
 const MAX_STREAMS: u64 = 1024;
 
-/// The largest number of legacy calls that may be open at once, of all callers together. Such a call goes on when its agent
-/// disconnects, and then counts neither as a request nor as a stream; one caller alone gets half of them. Their bodies of
-/// up to 64 KiB, which nothing else counts, have 128 MiB at most.
+/// The largest number of legacy calls that may be open at once, of all callers together. Such a call goes on when its
+/// agent disconnects, and then counts neither as a request nor as a stream; one caller alone gets half of them. Their
+/// bodies of up to 64 KiB, which nothing else counts, have 128 MiB at most.
 const MAX_LEGACY_CALLS: u64 = 2048;
 
 /// The callback for every request that is turned away before it becomes a call, with the reason (`host`, `origin`,
-/// `token`, `profile`, `malformed`, `mismatch` of headers and body) and the peer. It is called on the connection's task,
-/// so it must not block.
+/// `token`, `profile`, `malformed`, `mismatch` of headers and body) and the peer. It is called on the connection's
+/// task, so it must not block.
 pub(crate) type OnRejected = Arc<dyn Fn(&'static str, SocketAddr) + Send + Sync>;
 
 /// An HTTP front that listens but does not serve yet.
 ///
 /// # Example
 /// ```
-/// # async fn serve(broker: &portcullis::Broker, stop: impl Future<Output = ()> + Send) -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn serve(
+/// #     broker: &portcullis::Broker,
+/// #     stop: impl Future<Output = ()> + Send,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
 /// let front = portcullis::HttpFront::bind(broker, "default".parse()?).await?;
 /// println!("serving http://{}/mcp", front.address());
 /// front.serve(stop).await;
@@ -124,8 +127,8 @@ pub(crate) struct FrontShared {
 
 impl HttpFront {
     /// Listens at `listen` of the configuration's `[serve]`. Callers for whom `[serve]` names no other profile get
-    /// `profile`. A caller must bring a token that `[serve]` names, or else the generated one of the data folder, unless
-    /// `[serve]` says `dangerous-no-token`. The ledger records requests that are turned away.
+    /// `profile`. A caller must bring a token that `[serve]` names, or else the generated one of the data folder,
+    /// unless `[serve]` says `dangerous-no-token`. The ledger records requests that are turned away.
     ///
     /// # Errors
     /// See [`FrontError`].
@@ -154,7 +157,7 @@ impl HttpFront {
     /// ```
     pub async fn bind(broker: &Broker, profile: ProfileName) -> Result<Self, FrontError> {
         let config = broker.config();
-        let settings = FrontSettings::of(broker, &config.serve, profile)?;
+        let settings = FrontSettings::of(broker, profile)?;
         Self::bind_with(Arc::new(broker.clone()), &config.serve, settings).await
     }
 
@@ -163,14 +166,13 @@ impl HttpFront {
         serve: &ServeConfig,
         settings: FrontSettings,
     ) -> Result<Self, FrontError> {
-        let prepared = settings.prepare(serve)?;
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::AddrInUse => FrontError::InUse(serve.listen),
             _ => FrontError::Listen { address: serve.listen, error },
         };
         let listener = TcpListener::bind(serve.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address, shared: Arc::new(prepared.shared(backend, serve, address)) })
+        Ok(Self { listener, address, shared: Arc::new(settings.shared(backend, serve, address)) })
     }
 
     /// Returns the address at which it listens, with the port that the system chose if 0 was configured.
@@ -194,55 +196,55 @@ impl fmt::Debug for HttpFront {
     }
 }
 
-/// The settings of a front that are no part of `[serve]`, or are read from elsewhere.
-pub(crate) struct FrontSettings {
-    pub(crate) profile: ProfileName,
-    pub(crate) tokens: Option<AccessTokens>,
-    pub(crate) on_rejected: OnRejected,
-    pub(crate) max_body: usize,
-}
-
 /// The checked settings of a front.
-struct PreparedFront {
+pub(crate) struct FrontSettings {
     admission: Admission,
     on_rejected: OnRejected,
     max_body: usize,
 }
 
 impl FrontSettings {
-    fn of(broker: &Broker, serve: &ServeConfig, profile: ProfileName) -> Result<Self, FrontError> {
+    /// Returns the settings of a front that serves a broker.
+    fn of(broker: &Broker, profile: ProfileName) -> Result<Self, FrontError> {
         let config = broker.config();
         if !config.profiles.contains_key(&profile) {
             let known = config.profiles.keys().map(ToString::to_string).collect();
             return Err(FrontError::UnknownProfile { profile, known });
         }
-        let tokens = if serve.dangerous_no_token { None } else { Some(token::of(&config)?) };
         let recorder = broker.clone();
         let on_rejected = Arc::new(move |reason: &'static str, peer: SocketAddr| recorder.rejected(reason, peer.ip()));
-        Ok(Self { profile, tokens, on_rejected, max_body: config.max_message })
+        Self::new(&config.serve, profile, || token::of(&config), on_rejected, config.max_message)
     }
 
-    fn prepare(self, serve: &ServeConfig) -> Result<PreparedFront, FrontError> {
-        let Self { profile, tokens, on_rejected, max_body } = self;
+    /// Returns the settings after checking them. `tokens` is not called if no token is asked for.
+    fn new(
+        serve: &ServeConfig,
+        profile: ProfileName,
+        tokens: impl FnOnce() -> Result<AccessTokens, TokenError>,
+        on_rejected: OnRejected,
+        max_body: usize,
+    ) -> Result<Self, FrontError> {
         let tokens = if serve.dangerous_no_token {
             if !serve.listen.ip().is_loopback() {
                 return Err(FrontError::Exposed(serve.listen));
             }
             None
         } else {
+            let tokens = tokens()?;
             // An empty token would admit every caller that sends an empty one.
-            Some(tokens.filter(|tokens| !tokens.any_empty()).ok_or(FrontError::NoToken)?)
+            if tokens.any_empty() {
+                return Err(FrontError::NoToken);
+            }
+            Some(tokens)
         };
         let mut admission = Admission::new(profile, tokens);
         if let Some(jwt) = &serve.jwt {
             let verifier = JwtVerifier::new(jwt)?;
             admission = admission.issued(verifier, jwt.issuer.clone(), jwt.resource.clone());
         }
-        Ok(PreparedFront { admission, on_rejected, max_body })
+        Ok(Self { admission, on_rejected, max_body })
     }
-}
 
-impl PreparedFront {
     /// Returns the state of a front that is reached at this address.
     fn shared(self, backend: Arc<dyn Backend>, serve: &ServeConfig, address: SocketAddr) -> FrontShared {
         FrontShared {

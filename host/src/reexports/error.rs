@@ -1,5 +1,5 @@
-//! Errors that are the causes in other errors, such as [`BuildError`](crate::BuildError), for programs that store them or
-//! match them.
+//! Errors that are the causes in other errors, such as [`BuildError`](crate::BuildError), for programs that store them
+//! or match them.
 
 /// An error that says why the lock file of accepted definitions cannot be used.
 ///

@@ -141,7 +141,7 @@ impl std::fmt::Debug for RemoteServer {
     // Headers and the URL's query hold secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let ServerAccess { source, url, .. } = &self.access;
-        f.debug_struct("Server").field("name", source).field("url", &shown(url)).finish_non_exhaustive()
+        f.debug_struct("RemoteServer").field("name", source).field("url", &shown(url)).finish_non_exhaustive()
     }
 }
 

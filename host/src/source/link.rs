@@ -364,7 +364,7 @@ impl Drop for McpConnection {
 
 impl std::fmt::Debug for McpConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Link").field("protocol", &self.agreed.protocol).field("open", &self.is_open()).finish()
+        f.debug_struct("McpConnection").field("protocol", &self.agreed.protocol).field("open", &self.is_open()).finish()
     }
 }
 

@@ -1,5 +1,5 @@
-//! Sources that are part of the program which embeds the broker, such as servers made with `rmcp`. They speak MCP over a
-//! stream in memory, as a program speaks it over its standard streams, and pass the same gate.
+//! Sources that are part of the program which embeds the broker, such as servers made with `rmcp`. They speak MCP over
+//! a stream in memory, as a program speaks it over its standard streams, and pass the same gate.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use crate::plugin::NativeError;
 /// The bytes that may be on their way in each direction.
 const STREAM_BYTES: usize = 256 * 1024;
 
-/// An MCP server that is part of the program. The configuration places it: `native = "NAME"` in `[sources.…]`. It runs in no
-/// cell, so that each of its calls counts as risky unless a person accepted the tool.
+/// An MCP server that is part of the program. The configuration places it: `native = "NAME"` in `[sources.…]`. It runs
+/// in no cell, so that each of its calls counts as risky unless a person accepted the tool.
 ///
 /// # Example
 /// ```
@@ -46,16 +46,17 @@ const STREAM_BYTES: usize = 256 * 1024;
 /// ```
 #[async_trait]
 pub trait NativeSource: Send + Sync {
-    /// Returns the version of the server. What was accepted or approved for another version does not count for this one. It must
-    /// not change while the broker runs.
+    /// Returns the version of the server. What was accepted or approved for another version does not count for this
+    /// one. It must not change while the broker runs.
     fn version(&self) -> &str;
 
-    /// Serves one connection: reads and writes MCP messages, each on a line, until the stream ends, as it does when the source is
-    /// idle, is replaced by a reload, or the broker shuts down. What follows the end, such as saving, has two seconds: then
-    /// the future is dropped. Sessions may share a connection, or have one each. It must not block its thread.
+    /// Serves one connection: reads and writes MCP messages, each on a line, until the stream ends, as it does when the
+    /// source is idle, is replaced by a reload, or the broker shuts down. What follows the end, such as saving, has two
+    /// seconds: then the future is dropped. Sessions may share a connection, or have one each. It must not block its
+    /// thread.
     ///
-    /// The first request may be `server/discover` (2026-07-28). A server that does not know it answers with the error `-32601`,
-    /// as to any method that it does not know, and hears `initialize` next.
+    /// The first request may be `server/discover` (2026-07-28). A server that does not know it answers with the error
+    /// `-32601`, as to any method that it does not know, and hears `initialize` next.
     ///
     /// # Errors
     /// An error, like a panic, ends the connection, and its text is the reason that people read. The source connects

@@ -30,8 +30,8 @@ mod stderr;
 #[cfg(test)]
 mod tests;
 
-/// The number of consecutive lines that are not messages after which the source is given up. Servers print banners, and what
-/// their installers say; clients that speak to them directly read on.
+/// The number of consecutive lines that are not messages after which the source is given up. Servers print banners, and
+/// what their installers say; clients that speak to them directly read on.
 const MAX_GARBAGE_LINES: usize = 1000;
 
 /// The number of characters of a line that is not a message that are shown to a person.
@@ -44,8 +44,8 @@ const MAX_SKIPPED: usize = 16;
 /// this, and what follows the kill, stay below [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE).
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The time after which the output of a source that has ended is over, if nothing more comes: other processes may hold the
-/// streams open.
+/// The time after which the output of a source that has ended is over, if nothing more comes: other processes may hold
+/// the streams open.
 const DRAIN: Duration = Duration::from_millis(500);
 
 /// The longest time for which the output of a source is read after its end.
@@ -179,8 +179,8 @@ impl Pipe {
         }
     }
 
-    /// Waits until the source has ended and no more output has come for a while. A reader that was kept waiting has that
-    /// time too.
+    /// Waits until the source has ended and no more output has come for a while. A reader that was kept waiting has
+    /// that time too.
     async fn fell_silent(&self) {
         self.program.wait().await;
         tokio::time::sleep(DRAIN).await;

@@ -110,7 +110,7 @@ impl ProcessProgram {
 impl std::fmt::Debug for ProcessProgram {
     // The environment holds secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Program")
+        f.debug_struct("ProcessProgram")
             .field("name", self.process_cell.source())
             .field("argv", &self.argv)
             .finish_non_exhaustive()

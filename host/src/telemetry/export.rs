@@ -30,7 +30,7 @@ const BATCH: usize = 512;
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The longest time that sending the last spans may take when the broker stops.
-const FLUSH: Duration = Duration::from_secs(3);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A queue of spans, and the task that sends them to a collector.
 pub(super) struct Exporter {
@@ -67,7 +67,7 @@ impl Exporter {
         let Some((stop, mut task)) = running else { return };
         // The task may have ended already.
         let _ = stop.send(());
-        if tokio::time::timeout(FLUSH, &mut task).await.is_err() {
+        if tokio::time::timeout(FINISH_TIMEOUT, &mut task).await.is_err() {
             task.abort();
             tracing::warn!("the last spans were not taken by the collector in time, and are lost");
         }

@@ -1,5 +1,5 @@
-//! The export of metrics to a collector: OTLP over HTTP with protobuf. Counts are cumulative, so that a request that fails loses
-//! nothing.
+//! The export of metrics to a collector: OTLP over HTTP with protobuf. Counts are cumulative, so that a request that
+//! fails loses nothing.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::metrics::{DurationCounts, MetricFamily, MetricSeries, OwnedLabels};
 use crate::secret::SecretStore;
 
 /// The longest time that sending the last metrics may take when the broker stops.
-const FLUSH: Duration = Duration::from_secs(3);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A collector of metrics, to which nothing is sent yet.
 pub(super) struct MetricsExporter {
@@ -63,7 +63,7 @@ impl MetricsExporter {
 impl MetricsSender {
     pub(super) async fn finish(mut self) {
         drop(self.stop.take());
-        if timeout(FLUSH, &mut self.task).await.is_err() {
+        if timeout(FINISH_TIMEOUT, &mut self.task).await.is_err() {
             tracing::warn!("the last metrics were not taken by the collector in time, and are lost");
         }
     }

@@ -83,7 +83,7 @@ impl std::fmt::Debug for ComponentAccess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<_> = self.env.iter().map(|(name, _)| name).collect();
         let Self { grant, timeout, egress, .. } = self;
-        f.debug_struct("Access")
+        f.debug_struct("ComponentAccess")
             .field("env", &names)
             .field("grant", grant)
             .field("timeout", timeout)

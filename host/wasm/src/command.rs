@@ -141,7 +141,7 @@ impl CommandComponent {
 
 impl fmt::Debug for CommandComponent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Command").field("identity", self.identity()).finish_non_exhaustive()
+        f.debug_struct("CommandComponent").field("identity", self.identity()).finish_non_exhaustive()
     }
 }
 

@@ -38,7 +38,8 @@ impl ComponentCell {
         self.grant.is_harmless() && !self.has_store
     }
 
-    /// Returns what is enforced, in the order of [`IsolationReport::aspects`](portcullis_cell::IsolationReport::aspects).
+    /// Returns what is enforced, in the order of
+    /// [`IsolationReport::aspects`](portcullis_cell::IsolationReport::aspects).
     #[must_use]
     pub fn aspects(&self) -> Vec<IsolationAspect> {
         let CellGrant { read, write, limits: spend, .. } = &self.grant;

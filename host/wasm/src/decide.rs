@@ -115,7 +115,8 @@ impl PolicyCode {
 }
 
 impl Policy {
-    /// Judges one call: in a fresh instance, unless it is native. Cancellation safe: dropping the future stops the guest.
+    /// Judges one call: in a fresh instance, unless it is native. Cancellation safe: dropping the future stops the
+    /// guest.
     ///
     /// # Errors
     /// [`PluginFailure`], on which the caller must deny.

@@ -1,5 +1,5 @@
-//! The description that a plugin may carry of itself: JSON in a custom section, which is read without running the plugin.
-//! `plugin describe` writes it into any component; the SDK for Rust has a macro for it.
+//! The description that a plugin may carry of itself: JSON in a custom section, which is read without running the
+//! plugin. `plugin describe` writes it into any component; the SDK for Rust has a macro for it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::error::PluginError;
 use super::load::PluginBytes;
 
-/// A plugin's description of itself. It is a claim of the author, and grants nothing. Members that this version does not
-/// know are ignored.
+/// A plugin's description of itself. It is a claim of the author, and grants nothing. Members that this version does
+/// not know are ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PluginDescription {
@@ -80,8 +80,8 @@ mod section {
     const OF_MANY_SCHEMAS: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "properties"];
 
     impl PluginDescription {
-        /// Returns the description in a plugin's bytes. Where there are several, the last one counts: it was added to the
-        /// finished component.
+        /// Returns the description in a plugin's bytes. Where there are several, the last one counts: it was added to
+        /// the finished component.
         ///
         /// # Errors
         /// [`PluginError::Description`] if the description cannot be used.

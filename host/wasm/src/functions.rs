@@ -156,7 +156,7 @@ impl FunctionsComponent {
 
 impl fmt::Debug for FunctionsComponent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Functions").field("identity", self.identity()).finish_non_exhaustive()
+        f.debug_struct("FunctionsComponent").field("identity", self.identity()).finish_non_exhaustive()
     }
 }
 

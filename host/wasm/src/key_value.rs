@@ -78,8 +78,8 @@ impl std::fmt::Debug for KeyValue {
 }
 
 impl KeyValueStore {
-    /// Returns the value of a key. Cancellation safe, like all methods of the store: work that has begun is completed, and
-    /// work that waits for its turn is not done.
+    /// Returns the value of a key. Cancellation safe, like all methods of the store: work that has begun is completed,
+    /// and work that waits for its turn is not done.
     ///
     /// # Errors
     /// A text for the component that asked.

@@ -153,8 +153,8 @@ pub struct PluginIdentity {
 }
 
 impl PluginHost {
-    /// Returns a host. Compiled code is kept in `cache_dir`, which is created for this user alone; an existing folder must
-    /// belong to this user alone. Without a folder every load compiles.
+    /// Returns a host. Compiled code is kept in `cache_dir`, which is created for this user alone; an existing folder
+    /// must belong to this user alone. Without a folder every load compiles.
     ///
     /// # Errors
     /// [`PluginError::Cache`] for a folder that does not belong to this user alone.
@@ -162,8 +162,8 @@ impl PluginHost {
         Self::with_reader(cache_dir, PluginReader::default())
     }
 
-    /// Returns a host, as [`PluginHost::new`] does, which reads plugins through `reader`, and loads only those that match
-    /// its pins.
+    /// Returns a host, as [`PluginHost::new`] does, which reads plugins through `reader`, and loads only those that
+    /// match its pins.
     ///
     /// # Errors
     /// The errors of [`PluginHost::new`].
@@ -180,8 +180,8 @@ impl PluginHost {
         Ok(Self { shared: Arc::new(shared), reader: Arc::new(reader), natives: Arc::default() })
     }
 
-    /// Returns a host with the same plugins whose engine counts instructions: [`DecisionUsage`] then has their number. Its
-    /// guests are slower, and its compiled code is not kept.
+    /// Returns a host with the same plugins whose engine counts instructions: [`DecisionUsage`] then has their number.
+    /// Its guests are slower, and its compiled code is not kept.
     #[cfg(feature = "compiler")]
     #[must_use]
     pub fn counting(&self) -> Self {

@@ -280,7 +280,8 @@ pub(crate) fn interface(name: &str) -> Option<&str> {
     Some(rest.split_once('@').map_or(rest, |(interface, _)| interface))
 }
 
-/// Returns what to write so that a plugin gets this import, or that nothing helps. Only a source can be granted something.
+/// Returns what to write so that a plugin gets this import, or that nothing helps. Only a source can be granted
+/// something.
 pub(crate) fn remedy(import: &str, is_source: bool) -> String {
     match interface(import) {
         Some(name) if is_source && GRANTS.contains(&name) => format!("add `grant = [\"{name}\"]` to its table"),

@@ -30,7 +30,8 @@ pub type NativeError = Box<dyn Error + Send + Sync>;
 #[async_trait]
 pub trait NativePolicy: Send + Sync {
     /// Returns the version of what the policy decides. Answers of people are remembered for one version, and records
-    /// name it by its digest: change it whenever the same call may get another verdict. It must not change while the broker runs.
+    /// name it by its digest: change it whenever the same call may get another verdict. It must not change while the
+    /// broker runs.
     fn version(&self) -> &str;
 
     /// Judges one call. A call is denied if this fails or panics, or takes longer than ten seconds; dropping the future
@@ -42,19 +43,20 @@ pub trait NativePolicy: Send + Sync {
     /// payloads do.
     async fn check(&self, view: &CallView) -> Result<Verdict, NativeError>;
 
-    /// Reports whether the policy looks at the labels of what the session has seen, [`CallView::labels`]. Unless a policy does, none
-    /// are kept.
+    /// Reports whether the policy looks at the labels of what the session has seen, [`CallView::labels`]. Unless a
+    /// policy does, none are kept.
     fn reads_flow(&self) -> bool {
         false
     }
 }
 
-/// A receiver of the ledger's records that is part of the program. The configuration places it: `plugin = "native:NAME"`
-/// in `[[sinks]]`.
+/// A receiver of the ledger's records that is part of the program. The configuration places it:
+/// `plugin = "native:NAME"` in `[[sinks]]`.
 #[async_trait]
 pub trait NativeSink: Send + Sync {
-    /// Takes a batch of records, each a line of JSON, in order. Delivery is at least once: drop what was seen before, by
-    /// `chain` and `seq`. It must not block its thread. No call waits for it; a batch that takes longer than twelve seconds has failed.
+    /// Takes a batch of records, each a line of JSON, in order. Delivery is at least once: drop what was seen before,
+    /// by `chain` and `seq`. It must not block its thread. No call waits for it; a batch that takes longer than twelve
+    /// seconds has failed.
     ///
     /// # Errors
     /// After any error, or a panic, the batch comes again after a pause.

@@ -16,7 +16,8 @@ pub struct DecisionUsage {
     pub asked: Vec<&'static str>,
     /// The memory of its instance at the end, in bytes.
     pub memory: usize,
-    /// The number of instructions that it ran, if the host counts them. It is the same for the same call on every machine.
+    /// The number of instructions that it ran, if the host counts them. It is the same for the same call on every
+    /// machine.
     pub instructions: Option<u64>,
 }
 

@@ -157,8 +157,8 @@ impl PluginReader {
 /// The largest file with a signature, in bytes; a signature has about 100.
 const MAX_SIGNATURE_BYTES: u64 = 4 << 10;
 
-/// Checks that one of the keys, if there are any, signed a plugin: beside `FILE` there is `FILE.sig`, with the signature of
-/// the file's bytes in base64.
+/// Checks that one of the keys, if there are any, signed a plugin: beside `FILE` there is `FILE.sig`, with the
+/// signature of the file's bytes in base64.
 fn signed(path: &Path, bytes: &[u8], keys: &[(PathBuf, TrustedKey)]) -> Result<(), PluginError> {
     if keys.is_empty() {
         return Ok(());

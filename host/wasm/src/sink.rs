@@ -71,8 +71,8 @@ impl Sink {
         &self.identity
     }
 
-    /// Reports whether the plugin failed by itself, in its sandbox, so that it will do so again with the same records. An error
-    /// that it returns is none of these failures, nor is a failure of native code: a receiver may be down.
+    /// Reports whether the plugin failed by itself, in its sandbox, so that it will do so again with the same records.
+    /// An error that it returns is none of these failures, nor is a failure of native code: a receiver may be down.
     #[must_use]
     pub fn fails_by_itself(&self, failure: &PluginFailure) -> bool {
         use FailureCode::{Busy, Deadline, Error, HostCalls, Memory, Output, Start, Trap};

@@ -53,8 +53,8 @@ struct Session {
 /// An instance with the session that is open in it.
 type OpenSession = (ReadyInstance<ToolsWorld>, ToolSession);
 
-/// The instance of one session; empty before its first call, and after one that did not open it, trapped, exceeded a limit
-/// or was cancelled.
+/// The instance of one session; empty before its first call, and after one that did not open it, trapped, exceeded a
+/// limit or was cancelled.
 type SessionInstance = Arc<tokio::sync::Mutex<Option<OpenSession>>>;
 
 impl ToolsComponent {
@@ -95,8 +95,8 @@ impl ToolsComponent {
     /// Returns the tools, as MCP `Tool` objects. Cancellation safe.
     ///
     /// # Errors
-    /// [`FailureCode::Error`] with the component's own text; [`FailureCode::Output`] if they are not an array of objects;
-    /// otherwise as for any call.
+    /// [`FailureCode::Error`] with the component's own text; [`FailureCode::Output`] if they are not an array of
+    /// objects; otherwise as for any call.
     pub async fn definitions(&self) -> Result<Vec<Json>, PluginFailure> {
         let _permit = self.instance_permit().await?;
         array("definitions", component_error(self.instance_pool.take().await?.definitions().await?)?)
@@ -136,9 +136,9 @@ impl ToolsComponent {
     }
 
     /// Runs a tool. If the component keeps state, calls of one session run one after the other. If the
-    /// component traps or exceeds a limit, the session's state is lost; an error of the tool keeps it. A session that the
-    /// component cannot open is a failure of this call, and the next one opens it again. Dropping the future stops the guest
-    /// and discards the session's state.
+    /// component traps or exceeds a limit, the session's state is lost; an error of the tool keeps it. A session that
+    /// the component cannot open is a failure of this call, and the next one opens it again. Dropping the future stops
+    /// the guest and discards the session's state.
     ///
     /// # Errors
     /// The outer error is a failure of the component itself; the inner one is its answer.
@@ -246,7 +246,7 @@ impl ToolsComponent {
 
 impl fmt::Debug for ToolsComponent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tools").field("identity", &self.identity).finish_non_exhaustive()
+        f.debug_struct("ToolsComponent").field("identity", &self.identity).finish_non_exhaustive()
     }
 }
 

@@ -17,15 +17,17 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Asks a person, with a code for machines and a message for the person. A code is one to 64 of the characters `a` to `z`,
-    /// `0` to `9` and `-`; with any other the policy counts as failed, and the call is denied with the code `plugin-output`.
+    /// Asks a person, with a code for machines and a message for the person. A code is one to 64 of the characters `a`
+    /// to `z`, `0` to `9` and `-`; with any other the policy counts as failed, and the call is denied with the code
+    /// `plugin-output`.
     #[must_use]
     pub fn ask(code: &str, message: impl Into<String>) -> Self {
         Self::Ask(Concern { code: code.to_owned(), message: message.into() })
     }
 
-    /// Denies the call, with a code for machines and a message for people. A code is one to 64 of the characters `a` to `z`,
-    /// `0` to `9` and `-`; with any other the policy counts as failed, and the call is denied with the code `plugin-output`.
+    /// Denies the call, with a code for machines and a message for people. A code is one to 64 of the characters `a` to
+    /// `z`, `0` to `9` and `-`; with any other the policy counts as failed, and the call is denied with the code
+    /// `plugin-output`.
     #[must_use]
     pub fn deny(code: &str, message: impl Into<String>) -> Self {
         Self::Deny(Denial { code: code.to_owned(), message: message.into() })

@@ -1,5 +1,6 @@
 //! A source whose lists and results are prepared: the second argument is a JSON object with `tools` and, by the name of
-//! a tool, `results` and the messages of `errors`. A call of a tool without a prepared result is answered with its arguments.
+//! a tool, `results` and the messages of `errors`. A call of a tool without a prepared result is answered with its
+//! arguments.
 
 use std::io::BufRead as _;
 use std::process::exit;

@@ -1,4 +1,5 @@
-//! `portcullis evaluate URL`: what a server elsewhere offers and answers is judged, and nothing but its address is reached.
+//! `portcullis evaluate URL`: what a server elsewhere offers and answers is judged, and nothing but its address is
+//! reached.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

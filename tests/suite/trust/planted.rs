@@ -158,8 +158,8 @@ fn a_data_folder_other_than_the_trusted_one_is_refused() {
     let kept = trusted_below(&dir);
     let sub = dir.path("open/sub");
     works(&tools_in(&dir, &sub));
-    // The folder that contains both is moved, and a copy takes its place. A program can do that on an older kernel, which
-    // gives it no deputy.
+    // The folder that contains both is moved, and a copy takes its place. A program can do that on an older kernel,
+    // which gives it no deputy.
     let plant = |script: &str| {
         let done = Command::new("/bin/sh").args(["-ec", script]).current_dir(dir.path("open")).status();
         assert!(done.unwrap().success());

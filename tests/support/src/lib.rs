@@ -126,7 +126,8 @@ pub fn source_program(name: &str) -> PathBuf {
 /// If it cannot be built, with the output of cargo.
 #[must_use]
 pub fn edge_host(features: &[&str]) -> PathBuf {
-    // The test is TARGET/PROFILE/deps/TEST-HASH. Most dependencies are in TARGET already, and cargo holds no lock while tests run.
+    // The test is TARGET/PROFILE/deps/TEST-HASH. Most dependencies are in TARGET already, and cargo holds no lock while
+    // tests run.
     let test = std::env::current_exe().unwrap_or_default();
     let target = test.ancestors().nth(3).unwrap_or(&test);
     let mut command = clean(Command::new("cargo"));

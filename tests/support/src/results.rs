@@ -10,8 +10,8 @@ const WORDS: &str = "the a of to and in that is was he for it with as his on be 
     did many off before must well back through years where much your way down should because long each just state those people too \
     server request response value result table index query account message report window package release change";
 
-/// Returns the outcomes of calls, each of at least this many bytes, with what they are: prose, JSON, a log and source code without
-/// anything that is to be hidden, and JSON with an e-mail address in each record.
+/// Returns the outcomes of calls, each of at least this many bytes, with what they are: prose, JSON, a log and source
+/// code without anything that is to be hidden, and JSON with an e-mail address in each record.
 #[must_use]
 pub fn ordinary_results(bytes: usize) -> [(&'static str, String); 5] {
     let mut chance = Chance(7);

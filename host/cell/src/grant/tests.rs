@@ -5,12 +5,13 @@ use portcullis_config::Config;
 
 use super::*;
 
-struct Place {
+/// A folder with files to grant.
+struct TestFolder {
     dir: tempfile::TempDir,
     known: Vec<PathBuf>,
 }
 
-impl Place {
+impl TestFolder {
     /// Makes `docs/note`, `out/`, a link `linked` to `docs`, and the broker's folder `own/data`.
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -43,14 +44,14 @@ impl Place {
 
 #[test]
 fn an_empty_configuration_grants_nothing() {
-    let place = Place::new();
+    let place = TestFolder::new();
     assert_eq!(place.grant("").unwrap(), CellGrant::nothing());
     assert!(CellGrant::nothing().is_harmless());
 }
 
 #[test]
 fn what_is_granted_is_what_is_written() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let grant = place
         .grant("cwd = \".\"\ncell = { read = [\"docs\"], write = [\"out\"], network = [\"a.example:443\"], memory = \"64MiB\" }")
         .unwrap();
@@ -60,7 +61,7 @@ fn what_is_granted_is_what_is_written() {
 
 #[test]
 fn what_can_write_or_reach_the_network_is_not_harmless() {
-    let place = Place::new();
+    let place = TestFolder::new();
     assert!(place.grant("cell.read = [\"docs\"]").unwrap().is_harmless());
     assert!(!place.grant("cell.write = [\"out\"]").unwrap().is_harmless());
     assert!(!place.grant("cell.network = [\"a.example:443\"]").unwrap().is_harmless());
@@ -68,7 +69,7 @@ fn what_can_write_or_reach_the_network_is_not_harmless() {
 
 #[test]
 fn paths_that_are_not_what_they_seem_are_refused_with_the_reason_and_the_way_out() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.refused("cell.read = [\"absent\"]", "does not exist", "create it");
     place.refused(
         "cell.read = [\"linked/deep\"]",
@@ -85,7 +86,7 @@ fn paths_that_are_not_what_they_seem_are_refused_with_the_reason_and_the_way_out
 
 #[test]
 fn configurations_and_data_folders_of_other_brokers_are_protected_in_a_writable_folder() {
-    let place = Place::new();
+    let place = TestFolder::new();
     assert_eq!(place.grant("cell.write = [\"out\"]").unwrap().protected, Vec::<PathBuf>::new());
     std::fs::create_dir_all(place.at("out/.portcullis/run")).unwrap();
     std::fs::write(place.at("out/portcullis.toml"), "").unwrap();
@@ -100,7 +101,7 @@ fn configurations_and_data_folders_of_other_brokers_are_protected_in_a_writable_
 
 #[test]
 fn what_brokers_trust_is_protected_at_any_depth_of_a_writable_folder() {
-    let mut place = Place::new();
+    let mut place = TestFolder::new();
     std::fs::create_dir_all(place.at("out/a/state/run")).unwrap();
     place.known = ["docs/note", "out/a/b.toml", "out/a/state", "out/a/state/run"].map(|name| place.at(name)).into();
     let protected = [place.at("out/a/b.toml"), place.at("out/a/state")];
@@ -116,7 +117,7 @@ fn what_brokers_trust_is_protected_at_any_depth_of_a_writable_folder() {
 
 #[test]
 fn data_folders_within_what_is_granted_are_hidden_and_one_that_is_granted_itself_is_not() {
-    let place = Place::new();
+    let place = TestFolder::new();
     for folder in ["docs/.portcullis/run", "docs/deep/state", "docs/deep/.portcullis", "out/.portcullis"] {
         std::fs::create_dir_all(place.at(folder)).unwrap();
     }
@@ -141,9 +142,9 @@ fn data_folders_within_what_is_granted_are_hidden_and_one_that_is_granted_itself
 
 #[test]
 fn a_component_gets_no_folder_with_a_data_folder_that_only_a_mount_could_protect() {
-    let mut place = Place::new();
+    let mut place = TestFolder::new();
     std::fs::create_dir_all(place.at("out/a/.portcullis")).unwrap();
-    let grant = |place: &Place| {
+    let grant = |place: &TestFolder| {
         let text = "[sources.s]\ncomponent = \"s.wasm\"\ncell.write = [\"out\"]\n";
         let config = Config::parse(text, &place.at("portcullis.toml")).unwrap();
         CellGrant::of(config.sources.values().next().unwrap(), &[], &place.known)
@@ -157,7 +158,7 @@ fn a_component_gets_no_folder_with_a_data_folder_that_only_a_mount_could_protect
 
 #[test]
 fn overlapping_paths_are_refused() {
-    let place = Place::new();
+    let place = TestFolder::new();
     for more in [
         "cell = { read = [\"docs/deep\"], write = [\"docs\"] }",
         "cell = { read = [\"docs\"], write = [\"docs/deep\"] }",
@@ -170,7 +171,7 @@ fn overlapping_paths_are_refused() {
 
 #[test]
 fn the_brokers_own_files_are_granted_to_nobody_under_any_name() {
-    let place = Place::new();
+    let place = TestFolder::new();
     // The data folder is `own/data`; another name for it is found by resolving links, not by comparing text.
     symlink(place.at("own"), place.at("other")).unwrap();
     let config = |data: &str| {
@@ -185,7 +186,7 @@ fn the_brokers_own_files_are_granted_to_nobody_under_any_name() {
 
 #[test]
 fn the_working_directory_is_in_the_cell_or_the_private_home() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let programs = crate::ProgramSearch { search: "/usr/bin:/bin".into(), home: None, own: Vec::new() };
     let mut needs = ProgramNeeds::of(&["sh".to_owned()], None, &programs).unwrap();
     let mut directory = |cwd: &str, more: &str, needed: Option<&str>| {

@@ -42,8 +42,8 @@ fn command(npm: &Path, words: impl Iterator<Item = String>) -> Vec<String> {
     std::iter::once(npm.to_string_lossy().into_owned()).chain(words).collect()
 }
 
-/// Returns npm's environment: the registry, and where it keeps what it has fetched, which is private to the cell if no cache is
-/// given.
+/// Returns npm's environment: the registry, and where it keeps what it has fetched, which is private to the cell if no
+/// cache is given.
 pub(super) fn environment(registry: Option<&PackageRegistry>, cache: Option<&Path>) -> Vec<(String, String)> {
     let cache = cache.unwrap_or(Path::new("/tmp/npm"));
     let mut environment = vec![

@@ -1,5 +1,5 @@
-//! Provenance: whether a registry names attestations of a package, in the metadata that its installer reads too. None is
-//! verified here.
+//! Provenance: whether a registry names attestations of a package, in the metadata that its installer reads too. None
+//! is verified here.
 //!
 //! Specification: npm, `dist.attestations` of a version; Python, PEP 691 (the index as JSON) and PEP 740 (`provenance`
 //! of a file).

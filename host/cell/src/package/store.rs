@@ -1,5 +1,6 @@
 //! The store of the packages of one source: a folder for each dependency tree, either complete or absent. A tree is
-//! removed once it is neither current nor in use. What an interrupted installation has fetched is kept for the next one.
+//! removed once it is neither current nor in use. What an interrupted installation has fetched is kept for the next
+//! one.
 
 use std::fs::{self, File};
 use std::io;
@@ -58,8 +59,9 @@ impl PackageStore {
         Ok(InstallLock { _guard: guard })
     }
 
-    /// Returns the folder in which an installer keeps what it has fetched until the package is installed. An installation
-    /// that was interrupted goes on with what is there. No other source uses it, and no second installation of this one.
+    /// Returns the folder in which an installer keeps what it has fetched until the package is installed. An
+    /// installation that was interrupted goes on with what is there. No other source uses it, and no second
+    /// installation of this one.
     pub(super) fn cache(&self, _lock: &InstallLock) -> io::Result<PathBuf> {
         let cache = self.folder.join(CACHE);
         super::super::make_private_folder(&cache).map_err(io::Error::other)?;
@@ -106,8 +108,8 @@ impl PackageStore {
         }
     }
 
-    /// Removes a folder. It is renamed first, so that a half-removed one is never taken for a complete one; the next turn
-    /// removes the rest.
+    /// Removes a folder. It is renamed first, so that a half-removed one is never taken for a complete one; the next
+    /// turn removes the rest.
     fn remove_tree(&self, folder: &Path) {
         let moved = self.stage().and_then(|trash| fs::rename(folder, trash.path()));
         if let Err(error) = moved {

@@ -66,8 +66,8 @@ fn command<'a>(uv: &Path, words: impl Iterator<Item = &'a str>) -> Vec<String> {
     std::iter::once(uv.to_string_lossy().into_owned()).chain(words.map(str::to_owned)).collect()
 }
 
-/// Returns uv's environment: the index, and where it keeps what it has fetched, which is private to the cell if no cache is
-/// given.
+/// Returns uv's environment: the index, and where it keeps what it has fetched, which is private to the cell if no
+/// cache is given.
 pub(super) fn environment(registry: Option<&PackageRegistry>, cache: Option<&Path>) -> Vec<(String, String)> {
     let cache = cache.unwrap_or(Path::new("/tmp/uv"));
     let mut environment = vec![

@@ -29,8 +29,8 @@ const PAGE_BYTES: usize = 4096;
 /// The longest address that is read, in bytes: that of a Unix socket.
 const MAX_ADDRESS_BYTES: usize = 110;
 
-/// The most messages that the kernel sends in one call, the bytes from one header to the next, and those at the start of
-/// a header in which the pointer to an address and its length are.
+/// The most messages that the kernel sends in one call, the bytes from one header to the next, and those at the start
+/// of a header in which the pointer to an address and its length are.
 const MAX_MESSAGES: u64 = 1024;
 const MMSGHDR_BYTES: u64 = 64;
 const NAME_FIELDS_BYTES: usize = 12;

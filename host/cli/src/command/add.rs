@@ -23,10 +23,10 @@ use crate::runtime;
 
 /// Add a source to the configuration file
 ///
-/// The source is a command after `--`; or the address of a server; a package, as `npm:NAME` or `pypi:NAME`, with `@VERSION`
-/// if it matters, and its arguments after `--`; a server.json, as a file or an address; a bundle (`.mcpb`), which is
-/// unpacked beside the file; or a component: a file that ends in `.wasm`, a registry reference that begins with
-/// `oci://`, or `builtin:NAME`. The rest of the file stays as it is; without a file, one is made here. Nothing is
+/// The source is a command after `--`; or the address of a server; a package, as `npm:NAME` or `pypi:NAME`, with
+/// `@VERSION` if it matters, and its arguments after `--`; a server.json, as a file or an address; a bundle (`.mcpb`),
+/// which is unpacked beside the file; or a component: a file that ends in `.wasm`, a registry reference that begins
+/// with `oci://`, or `builtin:NAME`. The rest of the file stays as it is; without a file, one is made here. Nothing is
 /// started: `portcullis check` starts the source once and shows its cell.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\

@@ -59,8 +59,8 @@ enum Action {
     Approve {
         #[command(flatten)]
         answered: Answered,
-        /// How long the answer holds: `once`, or another scope that the question offers; `always` accepts the tool until
-        /// it changes
+        /// How long the answer holds: `once`, or another scope that the question offers; `always` accepts the tool
+        /// until it changes
         #[arg(long)]
         scope: Option<String>,
         /// The answer holds for this long, such as `90m` or `2h`: for the tool with any arguments
@@ -212,8 +212,8 @@ fn find<'a>(asks: &'a [Value], id: &str) -> anyhow::Result<&'a Value> {
     }
 }
 
-/// Reports whether two questions are about the same tool, by the same caller, and equally grave: one answer can be given
-/// to both.
+/// Reports whether two questions are about the same tool, by the same caller, and equally grave: one answer can be
+/// given to both.
 fn are_alike(one: &Value, other: &Value) -> bool {
     ["source", "method", "name", "principal", "profile", "grave", "scopes"].iter().all(|key| one[*key] == other[*key])
 }

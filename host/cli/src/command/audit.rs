@@ -102,8 +102,8 @@ enum Action {
     Export(Box<export::Args>),
     /// Verify every chain
     ///
-    /// The exit code is 0 if all are good, 1 if one was tampered with, and 2 if one is incomplete because its broker was
-    /// killed and no later broker has sealed it yet, or if the ledger cannot be judged.
+    /// The exit code is 0 if all are good, 1 if one was tampered with, and 2 if one is incomplete because its broker
+    /// was killed and no later broker has sealed it yet, or if the ledger cannot be judged.
     ///
     /// What an earlier verification found good is not recomputed where the bytes of its files are still the same.
     Verify(Verify),

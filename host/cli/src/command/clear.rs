@@ -13,8 +13,9 @@ use crate::runtime;
 
 /// Clear what a session has seen, for policies about information flow
 ///
-/// The session then counts as one that has seen nothing, until it sees the next result. The model still has what it read: do
-/// this after you have looked at it. Sessions of one modern caller are cleared together. The ledger records who did it.
+/// The session then counts as one that has seen nothing, until it sees the next result. The model still has what it
+/// read: do this after you have looked at it. Sessions of one modern caller are cleared together. The ledger records
+/// who did it.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:

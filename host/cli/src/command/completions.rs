@@ -9,8 +9,8 @@ use crate::{completion, output};
 /// Print the completion script of a shell
 ///
 /// The script asks this program whenever the shell completes a word: for commands and options, and for the sources,
-/// tools, profiles and plugins of the configuration that the command would use, if that is trusted. Print it again after
-/// an upgrade.
+/// tools, profiles and plugins of the configuration that the command would use, if that is trusted. Print it again
+/// after an upgrade.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:

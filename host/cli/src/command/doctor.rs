@@ -19,8 +19,8 @@ use crate::runtime;
 
 /// Check this machine, the configuration, the ledger and the folders, and say how to fix each problem
 ///
-/// Builds a cell to find out what this machine enforces. It starts no source; `portcullis check` does that. The exit code
-/// is 1 if there is a problem.
+/// Builds a cell to find out what this machine enforces. It starts no source; `portcullis check` does that. The exit
+/// code is 1 if there is a problem.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 

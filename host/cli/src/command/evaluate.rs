@@ -49,9 +49,10 @@ const MAX_IDLE: u64 = 600;
 /// Runs the server several times in cells that are recorded, with a false home full of false secrets and a false
 /// internet that answers every name, and calls all its tools: many times, as several clients and users, with a later
 /// clock, with particular values, and without anything to find. Nothing of yours is in these cells but the
-/// folder of the server's own program, and nothing leaves the machine. A folder that the command names is replaced by a false one; `npx` and `uvx` install the package first,
-/// as `wrap` does; a bundle is unpacked, and its settings are filled with placeholders. A component runs in the
-/// broker's own WebAssembly cell. Of a server at a URL, only what it says is seen; nothing but its address is reached.
+/// folder of the server's own program, and nothing leaves the machine. A folder that the command names is replaced by a
+/// false one; `npx` and `uvx` install the package first, as `wrap` does; a bundle is unpacked, and its settings are
+/// filled with placeholders. A component runs in the broker's own WebAssembly cell. Of a server at a URL, only what it
+/// says is seen; nothing but its address is reached.
 ///
 /// The report says what the server tried, the smallest cell for what it needs, what it could do at worst in that, and
 /// what was not exercised. The exit code is 0 if nothing was seen, 1 if there is a finding that a person should look

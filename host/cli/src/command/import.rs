@@ -22,12 +22,12 @@ use input::Input;
 
 /// Take over the servers of another client
 ///
-/// Reads the files of Claude Code, Claude Desktop, Cursor, VS Code, Codex, Gemini CLI, Zed, Windsurf and Goose, and a bare
-/// mcp_servers.json, whatever they are called; with a client's name, those in its usual places. Each server becomes a
-/// source of the configuration, or of a new portcullis.toml in this folder. Its cell is proposed: as it was measured
-/// for a widely used server, or else guessed from its arguments, with the reason as a comment. Values that look like
-/// secrets are kept in the store of secrets and not in the file. The file is trusted as it is written but for the
-/// proposed cells, which `check` shows before it asks. Nothing is started, and the client's file stays as it is.
+/// Reads the files of Claude Code, Claude Desktop, Cursor, VS Code, Codex, Gemini CLI, Zed, Windsurf and Goose, and a
+/// bare mcp_servers.json, whatever they are called; with a client's name, those in its usual places. Each server
+/// becomes a source of the configuration, or of a new portcullis.toml in this folder. Its cell is proposed: as it was
+/// measured for a widely used server, or else guessed from its arguments, with the reason as a comment. Values that
+/// look like secrets are kept in the store of secrets and not in the file. The file is trusted as it is written but for
+/// the proposed cells, which `check` shows before it asks. Nothing is started, and the client's file stays as it is.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:

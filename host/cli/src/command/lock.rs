@@ -28,7 +28,8 @@ use crate::{completion, flagged, runtime};
 /// quarantined releases it. The lock file is portcullis.lock in the data folder.
 ///
 /// A wrapped server has a data folder and no configuration: `--data-dir` names that folder, and the brokers that run
-/// there are asked what their servers list. Without a configuration it is the user's own folder, where `wrap` keeps its data.
+/// there are asked what their servers list. Without a configuration it is the user's own folder, where `wrap` keeps its
+/// data.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -54,8 +55,8 @@ enum Action {
     /// Accept definitions as they are now
     ///
     /// Without a name: every tool whose source says that it is neither destructive nor open to the world, and in which
-    /// the scanner found nothing. A hint that is missing counts as yes, as in MCP. Other tools must be named, and what is
-    /// quarantined by its digest.
+    /// the scanner found nothing. A hint that is missing counts as yes, as in MCP. Other tools must be named, and what
+    /// is quarantined by its digest.
     Accept {
         /// Names as agents see them, globs, or SOURCE@sha256:… for exactly one definition, as `portcullis check` shows
         /// it
@@ -102,25 +103,25 @@ impl From<Kind> for ItemKind {
 }
 
 /// The owner of a lock file: a configuration, or a data folder without one.
-enum Place {
+enum LockOwner {
     Configured(Box<Config>),
     Folder(PathBuf),
 }
 
 pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let json = global.json;
-    let config = match (place(args, global)?, &args.action) {
-        (Place::Configured(config), Action::Show) => return show(&config.data_dir, json),
-        (Place::Folder(folder), Action::Show) => return show(&folder, json),
-        (Place::Folder(_), Action::Accept { packages: true, .. } | Action::Accept { components: true, .. }) => {
+    let config = match (owner(args, global)?, &args.action) {
+        (LockOwner::Configured(config), Action::Show) => return show(&config.data_dir, json),
+        (LockOwner::Folder(folder), Action::Show) => return show(&folder, json),
+        (LockOwner::Folder(_), Action::Accept { packages: true, .. } | Action::Accept { components: true, .. }) => {
             bail!(
                 "packages and components are pinned for a configuration: leave out --data-dir, and name it with --config"
             )
         }
-        (Place::Folder(folder), _) => {
+        (LockOwner::Folder(folder), _) => {
             return runtime::block_on(async { act(args, &Brokers::running(&folder, args.kind()).await?, json).await });
         }
-        (Place::Configured(config), _) => *config,
+        (LockOwner::Configured(config), _) => *config,
     };
     match &args.action {
         Action::Accept { packages: true, .. } => runtime::with_broker(config, async |broker| {
@@ -153,15 +154,15 @@ impl Args {
 
 /// Returns the data folder that is named, or the configuration. Without one, it is the user's own data folder, since
 /// wrapped servers need no configuration.
-fn place(args: &Args, global: &GlobalArgs) -> anyhow::Result<Place> {
+fn owner(args: &Args, global: &GlobalArgs) -> anyhow::Result<LockOwner> {
     if let Some(named) = &args.data_dir {
         ensure!(named.is_dir(), "{} is not a folder: name the data folder of the wrapped server", named.display());
-        return Ok(Place::Folder(named.clone()));
+        return Ok(LockOwner::Folder(named.clone()));
     }
     let user = config::user_data_dir().filter(|folder| folder.is_dir() && global.config.is_none());
     match (user, global.load()) {
-        (_, Ok(config)) => Ok(Place::Configured(Box::new(config))),
-        (Some(user), Err(error)) if error.is_missing() => Ok(Place::Folder(user)),
+        (_, Ok(config)) => Ok(LockOwner::Configured(Box::new(config))),
+        (Some(user), Err(error)) if error.is_missing() => Ok(LockOwner::Folder(user)),
         (_, Err(error)) => Err(error.into()),
     }
 }

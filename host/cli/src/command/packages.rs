@@ -21,9 +21,9 @@ const MAX_CHANGES: usize = 12;
 
 /// Install the packages of npx and uvx sources beforehand
 ///
-/// Nothing is started. A package is installed as it is pinned; one that is not pinned yet is pinned to what its registry
-/// has now. What is installed already is left as it is, and an installation that was interrupted begins again. The exit code
-/// is 1 if a package cannot be installed.
+/// Nothing is started. A package is installed as it is pinned; one that is not pinned yet is pinned to what its
+/// registry has now. What is installed already is left as it is, and an installation that was interrupted begins again.
+/// The exit code is 1 if a package cannot be installed.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -51,10 +51,10 @@ pub(crate) struct OutdatedArgs {
 
 /// Pin packages to what their registries have now
 ///
-/// Shows which versions change, dependencies included, and whether the registry names attestations of them, and asks before
-/// anything is installed. Then the servers are started, what they offer otherwise than before is shown, and you are asked
-/// whether to keep them. Accepted definitions that have changed ask until they are accepted again. A broker that runs uses the
-/// new version when it next starts the source (`portcullis restart SOURCE`).
+/// Shows which versions change, dependencies included, and whether the registry names attestations of them, and asks
+/// before anything is installed. Then the servers are started, what they offer otherwise than before is shown, and you
+/// are asked whether to keep them. Accepted definitions that have changed ask until they are accepted again. A broker
+/// that runs uses the new version when it next starts the source (`portcullis restart SOURCE`).
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:

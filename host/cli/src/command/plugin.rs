@@ -78,8 +78,8 @@ enum Action {
     },
     /// Write a plugin's description of itself into its file, for `inspect`, `check` and editors
     ///
-    /// The description is a JSON object with `name`, `version`, `phases`, and `settings`, a JSON Schema without `$ref`. A
-    /// plugin with a schema is loaded only with settings that fit it.
+    /// The description is a JSON object with `name`, `version`, `phases`, and `settings`, a JSON Schema without `$ref`.
+    /// A plugin with a schema is loaded only with settings that fit it.
     Describe {
         /// The .wasm file, which is changed
         #[arg(value_name = "FILE.wasm")]
@@ -103,8 +103,8 @@ enum Action {
     },
     /// Sign a plugin with a key, for brokers whose configuration has `plugin-keys`
     ///
-    /// The signature is one of cosign with a key: beside a file FILE it is written to FILE.sig, as `cosign sign-blob` does, and
-    /// in a registry it is an artifact beside the component, as `cosign sign` makes it.
+    /// The signature is one of cosign with a key: beside a file FILE it is written to FILE.sig, as `cosign sign-blob`
+    /// does, and in a registry it is an artifact beside the component, as `cosign sign` makes it.
     Sign {
         /// A file, or oci://REGISTRY/NAME:TAG or oci://REGISTRY/NAME@sha256:…
         plugin: String,

@@ -27,21 +27,23 @@ enum Action {
     Schema,
     /// Show what each policy said about a recorded call, and what it says now and why
     ///
-    /// The policies of the configuration judge the call again, as it was recorded. Cedar names the policies that decided.
+    /// The policies of the configuration judge the call again, as it was recorded. Cedar names the policies that
+    /// decided.
     Explain(explain::Args),
     /// Show that a change of policies lets no call go further, or give a call that it lets go further
     ///
-    /// A change is wider if a call passes, or only asks, that was denied or asked about. OLD and NEW are put in the place of the
-    /// policies that they replace, as `portcullis replay --candidate` does it, and the calls are those of the tools that the
-    /// configured sources offer: every source is started once, and nothing is called.
+    /// A change is wider if a call passes, or only asks, that was denied or asked about. OLD and NEW are put in the
+    /// place of the policies that they replace, as `portcullis replay --candidate` does it, and the calls are those of
+    /// the tools that the configured sources offer: every source is started once, and nothing is called.
     ///
-    /// If OLD and NEW differ only in policies in Cedar, and the solver cvc5 is installed (in PATH, or as CVC5), the answer is a proof for
-    /// every call whose arguments agree with the tools' input schemas. Otherwise calls are tried: a sample made of the constants in the
-    /// policies, the values next to them, the types and limits of the arguments, and missing arguments; all of it if it is small enough, and
-    /// else calls chosen from it at random, always the same. A search can miss a call. The answer says how it was found.
+    /// If OLD and NEW differ only in policies in Cedar, and the solver cvc5 is installed (in PATH, or as CVC5), the
+    /// answer is a proof for every call whose arguments agree with the tools' input schemas. Otherwise calls are tried:
+    /// a sample made of the constants in the policies, the values next to them, the types and limits of the arguments,
+    /// and missing arguments; all of it if it is small enough, and else calls chosen from it at random, always the
+    /// same. A search can miss a call. The answer says how it was found.
     ///
-    /// The exit code is 0 if nothing is wider as far as was found, 1 if a call goes further, and 2 if that cannot be judged: OLD or NEW
-    /// cannot be loaded, a source is missing, or there is nothing to call.
+    /// The exit code is 0 if nothing is wider as far as was found, 1 if a call goes further, and 2 if that cannot be
+    /// judged: OLD or NEW cannot be loaded, a source is missing, or there is nothing to call.
     Prove(prove::Args),
 }
 

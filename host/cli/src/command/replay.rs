@@ -16,16 +16,16 @@ use crate::{report, runtime};
 /// Let policies judge recorded calls again, and show which verdicts would differ
 ///
 /// Every recorded decision of a policy is made anew: about the call as it was recorded, before it was sent and, where
-/// policies judge results, after it was answered. The policies are those of the configuration, or of the configuration with
-/// the candidate in the place of the policy that it replaces. Nothing is called and nothing is recorded.
+/// policies judge results, after it was answered. The policies are those of the configuration, or of the configuration
+/// with the candidate in the place of the policy that it replaces. Nothing is called and nothing is recorded.
 ///
-/// A decision can be made anew only from what was recorded. Under a profile with `record = "full"` that is everything, and
-/// with `record = "sealed"` it is everything for whoever has the identity. Otherwise the ledger has the shape of arguments and results, and a decision for which a policy reads them is counted as
-/// one that could not be judged.
+/// A decision can be made anew only from what was recorded. Under a profile with `record = "full"` that is everything,
+/// and with `record = "sealed"` it is everything for whoever has the identity. Otherwise the ledger has the shape of
+/// arguments and results, and a decision for which a policy reads them is counted as one that could not be judged.
 ///
-/// The exit code is 1 if a verdict became wider: a call passes, or only asks, that was denied or asked about. It is 2 if
-/// that cannot be judged: the candidate or the ledger cannot be read, or there were calls and none of their verdicts could be
-/// judged.
+/// The exit code is 1 if a verdict became wider: a call passes, or only asks, that was denied or asked about. It is 2
+/// if that cannot be judged: the candidate or the ledger cannot be read, or there were calls and none of their verdicts
+/// could be judged.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -37,13 +37,13 @@ pub(crate) struct Args {
     #[command(flatten)]
     query: CallQuery,
 
-    /// The policy to try: Cedar policies (.cedar), a component (.wasm, or builtin:NAME), or a configuration (.toml) whose
-    /// policies are taken in the place of all
+    /// The policy to try: Cedar policies (.cedar), a component (.wasm, or builtin:NAME), or a configuration (.toml)
+    /// whose policies are taken in the place of all
     #[arg(long, value_name = "FILE")]
     candidate: Option<String>,
 
-    /// The configured policy that the candidate replaces, by its name or file name [default: the one with the candidate's
-    /// file name, or else none]
+    /// The configured policy that the candidate replaces, by its name or file name
+    /// [default: the one with the candidate's file name, or else none]
     #[arg(long, value_name = "NAME", requires = "candidate")]
     replaces: Option<String>,
 

@@ -23,9 +23,9 @@ const NOT_JUDGED: u8 = 2;
 
 /// Scan definitions of tools, prompts and resources for attempts to steer a model, without starting anything
 ///
-/// Reads JSON: a result of `tools/list` (also of prompts or resources), an array, or one definition a line. A definition
-/// without findings is not thereby safe: the cell decides what a source can do. The exit code is 0 if nothing was found,
-/// 1 if there is a warning or a grave finding, and 2 if the input cannot be read.
+/// Reads JSON: a result of `tools/list` (also of prompts or resources), an array, or one definition a line. A
+/// definition without findings is not thereby safe: the cell decides what a source can do. The exit code is 0 if
+/// nothing was found, 1 if there is a warning or a grave finding, and 2 if the input cannot be read.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:

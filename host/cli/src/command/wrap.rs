@@ -18,8 +18,8 @@ use crate::{isolation, output, questions, reload, runtime};
 /// This is a small change in a client's configuration: `npx -y some-server` becomes `portcullis wrap -- npx -y
 /// some-server`. Names stay as they are, the server's questions to the user and its requests for roots reach the agent,
 /// and the server starts in the folder where its client would have started it. Of the environment it sees PATH, HOME,
-/// LANG, TMPDIR and what --env names; Python also sees PYTHONHASHSEED=0, so that it describes its tools alike at each start. Ledger, questions and accepted tools are kept in the user's data folder; --config
-/// is not read.
+/// LANG, TMPDIR and what --env names; Python also sees PYTHONHASHSEED=0, so that it describes its tools alike at each
+/// start. Ledger, questions and accepted tools are kept in the user's data folder; --config is not read.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -30,8 +30,8 @@ pub(crate) enum FileSyntax {
     Yaml,
 }
 
-/// The variables by which a user moves a client's file, the first first, each with the path of the file below the folder
-/// that the variable names. `XDG_CONFIG_HOME` counts beside them for all that keep their file in `~/.config`.
+/// The variables by which a user moves a client's file, the first first, each with the path of the file below the
+/// folder that the variable names. `XDG_CONFIG_HOME` counts beside them for all that keep their file in `~/.config`.
 const MOVED_BY: [(Client, &str, &str); 6] = [
     (Client::ClaudeCode, "CLAUDE_CONFIG_DIR", ".claude.json"),
     (Client::Codex, "CODEX_HOME", "config.toml"),
@@ -52,7 +52,8 @@ impl Client {
         Self::value_variants().iter().copied().find(|client| client.name() == name)
     }
 
-    /// Returns the file with the servers of the user, where the environment of this command says that the client has it.
+    /// Returns the file with the servers of the user, where the environment of this command says that the client has
+    /// it.
     ///
     /// # Errors
     /// If the user has no home folder, or a variable names a folder by a relative path.

@@ -10,7 +10,8 @@ use anyhow::{Context as _, bail, ensure};
 use crate::config_file;
 use crate::output::escape_hidden;
 
-/// The largest file that is read, in bytes. Claude Code keeps its history in the same file, which reaches some megabytes.
+/// The largest file that is read, in bytes. Claude Code keeps its history in the same file, which reaches some
+/// megabytes.
 pub(crate) const MAX_BYTES: u64 = 32 << 20;
 
 /// The mode of a file that is made: it may hold a token.

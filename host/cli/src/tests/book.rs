@@ -41,8 +41,8 @@ fn the_reference_of_commands_is_made_from_their_help() {
     }
 }
 
-/// Writes the section of a command and those of its subcommands. An option that all of these take is written once, at the
-/// command that has it.
+/// Writes the section of a command and those of its subcommands. An option that all of these take is written once, at
+/// the command that has it.
 fn section(page: &mut String, path: &str, parent: &Command, command: &Command) {
     let name = format!("{path} {}", command.get_name());
     let is_inherited = |argument: &Arg| {

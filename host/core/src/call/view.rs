@@ -126,8 +126,8 @@ impl CallView {
         self.failed || self.outcome.as_ref().and_then(|json| json.get("isError")).is_some_and(|json| json.is_true())
     }
 
-    /// Returns the labels of all results that the session saw before this call, such as `untrusted` and `private`. `None` if
-    /// nothing is known of them: then the call must be treated as one that saw everything.
+    /// Returns the labels of all results that the session saw before this call, such as `untrusted` and `private`.
+    /// `None` if nothing is known of them: then the call must be treated as one that saw everything.
     #[must_use]
     pub fn labels(&self) -> Option<&[String]> {
         self.flow.as_deref().map(CallFlow::labels)

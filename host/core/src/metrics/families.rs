@@ -32,7 +32,8 @@ pub enum MetricSeries {
 pub struct DurationCounts {
     /// The sum of all durations, in seconds.
     pub seconds: f64,
-    /// Each upper bound, in seconds, with the number of durations between it and the one before. The last bound is infinite.
+    /// Each upper bound, in seconds, with the number of durations between it and the one before. The last bound is
+    /// infinite.
     pub buckets: Vec<(f64, u64)>,
 }
 

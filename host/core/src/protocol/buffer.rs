@@ -7,9 +7,9 @@ use bytes::Bytes;
 
 use crate::sync::Mutex;
 
-/// The sizes in bytes of the smallest and the largest buffer that are used again; the others are the powers of two between
-/// them, so that no buffer is more than twice as large as what it is for. Allocators keep smaller ones themselves, and
-/// larger ones are rare.
+/// The sizes in bytes of the smallest and the largest buffer that are used again; the others are the powers of two
+/// between them, so that no buffer is more than twice as large as what it is for. Allocators keep smaller ones
+/// themselves, and larger ones are rare.
 const SMALLEST: usize = 256 * 1024;
 const LARGEST: usize = 2 * 1024 * 1024;
 
@@ -31,9 +31,9 @@ impl MessageBuffer {
         Self(if (SMALLEST..=LARGEST).contains(&size) { recycled(size) } else { Vec::with_capacity(size) })
     }
 
-    /// Adds bytes of a message of at most `limit` bytes; the limit is for the caller to enforce. The buffer of a very large
-    /// message is grown to the limit at once: memory that is never written to is not resident, and growing in steps
-    /// would hold the old and the new buffer together.
+    /// Adds bytes of a message of at most `limit` bytes; the limit is for the caller to enforce. The buffer of a very
+    /// large message is grown to the limit at once: memory that is never written to is not resident, and growing in
+    /// steps would hold the old and the new buffer together.
     pub fn extend(&mut self, part: &[u8], limit: usize) {
         let needed = self.0.len().saturating_add(part.len());
         if needed > self.0.capacity() && needed > SMALLEST {

@@ -26,8 +26,8 @@ use super::message::{MAX_NESTING, MessageError};
 /// The members of an object in order: each key, decoded, with the text of its value.
 pub type MemberTexts<'a> = Vec<(Cow<'a, str>, &'a str)>;
 
-/// One valid JSON value as UTF-8 text, kept exactly as it was received. Cloning and slicing share the buffer, and what was
-/// found in it when it was checked.
+/// One valid JSON value as UTF-8 text, kept exactly as it was received. Cloning and slicing share the buffer, and what
+/// was found in it when it was checked.
 #[derive(Clone)]
 pub struct Json {
     /// A text that holds the value.
@@ -164,8 +164,8 @@ impl Json {
         Self::new(text, 0..self.range.len(), findings)
     }
 
-    /// Makes the buffer keep something until it is released: after the last value that shares it, and after the bytes of
-    /// the last message that was made of it.
+    /// Makes the buffer keep something until it is released: after the last value that shares it, and after the bytes
+    /// of the last message that was made of it.
     #[doc(hidden)]
     #[must_use]
     pub fn held_with(self, held: impl Send + Sync + 'static) -> Self {

@@ -15,7 +15,8 @@ pub const ANNOTATION: &str = "x-mcp-header";
 /// The integers that every JSON parser represents exactly.
 const SAFE: std::ops::RangeInclusive<i64> = -(1 << 53) + 1..=(1 << 53) - 1;
 
-/// The most bytes in the names of properties that lead to the arguments of one tool. One long name may stand above thousands.
+/// The most bytes in the names of properties that lead to the arguments of one tool. One long name may stand above
+/// thousands.
 const MAX_PATH_BYTES: usize = 64 * 1024;
 
 /// The keywords of a schema whose values are plain values and not schemas.

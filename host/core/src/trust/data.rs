@@ -65,8 +65,9 @@ impl DataFolder {
     }
 }
 
-/// Returns the time at which a folder was created, in nanoseconds since the Unix epoch. The standard library does not ask for
-/// it in programs that are linked with musl, and then the same folder would be another one for each of two programs.
+/// Returns the time at which a folder was created, in nanoseconds since the Unix epoch. The standard library does not
+/// ask for it in programs that are linked with musl, and then the same folder would be another one for each of two
+/// programs.
 #[cfg(target_os = "linux")]
 fn made(folder: &File) -> Option<u64> {
     let about = rustix::fs::statx(folder, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;

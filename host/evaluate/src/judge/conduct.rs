@@ -132,7 +132,8 @@ pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mu
                 } else if let Some(service) = SERVICES.iter().find(|service| path.ends_with(service)) {
                     let word = service.split(['.', '_', '-']).next().unwrap_or_default();
                     let level = match attempt.action {
-                        // Where it gets no socket at all, who looks for a service and asks for one is as far as it gets.
+                        // Where it gets no socket at all, who looks for a service and asks for one is as far as it
+                        // gets.
                         AttemptAction::Look if !makes_sockets => FindingLevel::Note,
                         _ if declared.text.contains(word) => FindingLevel::Warning,
                         _ => FindingLevel::High,

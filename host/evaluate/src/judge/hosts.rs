@@ -51,9 +51,9 @@ pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mu
     }
 }
 
-/// The words of the arguments of all calls that may be the name of a host or an address, in lower case and backwards, so that
-/// a name comes directly before the names below it. Asking for one reads none of the arguments again: a source may reach for
-/// thousands of hosts.
+/// The words of the arguments of all calls that may be the name of a host or an address, in lower case and backwards,
+/// so that a name comes directly before the names below it. Asking for one reads none of the arguments again: a source
+/// may reach for thousands of hosts.
 struct HostsInArguments(BTreeSet<String>);
 
 impl HostsInArguments {

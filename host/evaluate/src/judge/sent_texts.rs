@@ -14,8 +14,8 @@ use crate::encoding::decoded;
 /// found as it is.
 const PIECE: usize = 256;
 
-/// The largest length, in bytes, of a key in a place, and of the place that a further key is added to. Every string has a
-/// place of its own, so without a limit one long key is kept as often as there are strings below it.
+/// The largest length, in bytes, of a key in a place, and of the place that a further key is added to. Every string has
+/// a place of its own, so without a limit one long key is kept as often as there are strings below it.
 const MAX_KEY: usize = 64;
 const MAX_PLACE: usize = 128;
 
@@ -114,8 +114,8 @@ pub(super) fn parent(name: &str) -> String {
     labels.get(labels.len().saturating_sub(2)..).unwrap_or_default().join(".")
 }
 
-/// Calls `each` for every string in JSON, with its place, in which the elements of a list share one. A place stays short,
-/// however long the keys are that lead to it, and differs from every other one.
+/// Calls `each` for every string in JSON, with its place, in which the elements of a list share one. A place stays
+/// short, however long the keys are that lead to it, and differs from every other one.
 pub(super) fn leaves(place: &str, value: &Value, each: &mut impl FnMut(&str, &str)) {
     match value {
         Value::String(text) => each(place, text),

@@ -149,8 +149,8 @@ const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-/// Requests of `ioctl` that make and remove folders and files by names of which neither Landlock nor a deputy learns: in
-/// btrfs subvolumes and snapshots, in bcachefs subvolumes, in OCFS2 copies.
+/// Requests of `ioctl` that make and remove folders and files by names of which neither Landlock nor a deputy learns:
+/// in btrfs subvolumes and snapshots, in bcachefs subvolumes, in OCFS2 copies.
 const MAKING_REQUESTS: [u64; 9] = [
     0x5000_9401,
     0x5000_940e,

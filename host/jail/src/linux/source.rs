@@ -108,8 +108,8 @@ fn restrict(
     }
 }
 
-/// Installs the filter that gives changes to the deputy. Returns its listener, or `None` if the broker itself runs under
-/// a listener, as in some containers: the kernel allows one only.
+/// Installs the filter that gives changes to the deputy. Returns its listener, or `None` if the broker itself runs
+/// under a listener, as in some containers: the kernel allows one only.
 fn install_deputy_filter() -> Result<Option<OwnedFd>, CellRefusal> {
     match seccomp::install_deputy_filter() {
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(None),

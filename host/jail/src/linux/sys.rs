@@ -120,8 +120,8 @@ pub(super) fn default_signals() {
 /// Resets the action for the end of a child. If the broker's program ignores such ends, so would this process, and then
 /// nobody could learn how a source has ended.
 pub(super) fn notice_ends_of_children() {
-    // SAFETY: this sets the default action and installs no handler, so no code of ours runs in signal context. It cannot
-    // fail for this signal.
+    // SAFETY: this sets the default action and installs no handler, so no code of ours runs in signal context. It
+    // cannot fail for this signal.
     unsafe {
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
     }

@@ -54,8 +54,8 @@ fn every_process_ends_with_the_source_and_sigterm_reaches_it() {
     });
 }
 
-/// Starts a source through a launcher that runs this script first, and checks that the status of the source arrives. The
-/// script finds the launcher proper as `$0.jail`.
+/// Starts a source through a launcher that runs this script first, and checks that the status of the source arrives.
+/// The script finds the launcher proper as `$0.jail`.
 fn assert_status_arrives_behind(script: &str) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("launcher");

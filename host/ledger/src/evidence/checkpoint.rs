@@ -128,8 +128,8 @@ pub fn read_checkpoints(text: &str, keys: &[PublicKey]) -> Result<Vec<SignedChec
 /// sealed. What is signed is the tree that the verification made, of records that are certainly confirmed: what follows
 /// them may be an append that fails, and that other records replace. `keys` are those with which the checkpoints in the
 /// data folder are checked. The verification goes on from what `verified` remembers, as
-/// [`verify_after`](crate::verify_after) does; otherwise this blocks for a time in proportion to the size of the ledger.
-/// Brokers may go on writing.
+/// [`verify_after`](crate::verify_after) does; otherwise this blocks for a time in proportion to the size of the
+/// ledger. Brokers may go on writing.
 ///
 /// # Errors
 /// [`LedgerError::Damaged`] if the ledger was tampered with, so that nothing false is signed; otherwise the

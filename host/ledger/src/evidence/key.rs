@@ -59,8 +59,8 @@ impl CheckpointKey {
         self.signer.public()
     }
 
-    /// Returns the public keys of the user: the present one, and those that it replaced, oldest last; none if there never
-    /// was one.
+    /// Returns the public keys of the user: the present one, and those that it replaced, oldest last; none if there
+    /// never was one.
     ///
     /// # Errors
     /// As for [`CheckpointKey::open`], and if a line of the file of earlier keys is not a key.

@@ -45,8 +45,8 @@ impl MerkleTree {
         &self.roots
     }
 
-    /// Returns the tree over those of its records that are in a range which a proof about a later record names, or `None`
-    /// if only a part of a whole subtree is in it.
+    /// Returns the tree over those of its records that are in a range which a proof about a later record names, or
+    /// `None` if only a part of a whole subtree is in it.
     pub(crate) fn part(&self, range: &Range<u64>) -> Option<Self> {
         let Some(size) = self.size.checked_sub(range.start).filter(|size| *size > 0) else {
             return Some(Self::default());

@@ -109,8 +109,8 @@ impl RecordProof {
         serde_json::to_value(ProofJson { record, index: self.index, path, checkpoint }).unwrap_or_default()
     }
 
-    /// Returns the record, and after it the proof in the form of C2SP's `tlog-proof`. The record stands in a line of its own,
-    /// where people can read it, and a proof is short however long its record is.
+    /// Returns the record, and after it the proof in the form of C2SP's `tlog-proof`. The record stands in a line of
+    /// its own, where people can read it, and a proof is short however long its record is.
     #[must_use]
     pub fn to_text(&self) -> String {
         let RecordInChain { record, before, since } = &self.record;
@@ -213,15 +213,15 @@ fn decoded(hash: &str) -> Option<RecordHash> {
     STANDARD.decode(hash).ok()?.try_into().ok()
 }
 
-/// Verifies the ledger of a data folder, and proves that records stand in their chain, with a checkpoint of the chain as
-/// it is now. With an older checkpoint, also proves that the chain goes on where that one ended. `keys` are those with
-/// which the checkpoints in the data folder are checked. The verification goes on from what `verified` remembers, as
-/// [`verify_after`](crate::verify_after) does; otherwise this blocks for a time in proportion to the size of the ledger.
-/// Brokers may go on writing.
+/// Verifies the ledger of a data folder, and proves that records stand in their chain, with a checkpoint of the chain
+/// as it is now. With an older checkpoint, also proves that the chain goes on where that one ended. `keys` are those
+/// with which the checkpoints in the data folder are checked. The verification goes on from what `verified` remembers,
+/// as [`verify_after`](crate::verify_after) does; otherwise this blocks for a time in proportion to the size of the
+/// ledger. Brokers may go on writing.
 ///
 /// # Errors
-/// [`LedgerError::Damaged`] if the ledger was tampered with or contradicts the older checkpoint, so that nothing false is
-/// signed; [`LedgerError::File`] if a record is not there, or the older checkpoint covers more than the chain has;
+/// [`LedgerError::Damaged`] if the ledger was tampered with or contradicts the older checkpoint, so that nothing false
+/// is signed; [`LedgerError::File`] if a record is not there, or the older checkpoint covers more than the chain has;
 /// otherwise the [`LedgerError`] that occurred.
 pub fn prove(
     data_dir: &Path,

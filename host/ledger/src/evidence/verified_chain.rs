@@ -1,5 +1,5 @@
-//! A chain that a verification found good, with its tree at the end of each segment. Roots of subtrees follow from these
-//! trees and from the hashes of one segment, so that a proof does not read the whole chain.
+//! A chain that a verification found good, with its tree at the end of each segment. Roots of subtrees follow from
+//! these trees and from the hashes of one segment, so that a proof does not read the whole chain.
 
 use std::ops::Range;
 

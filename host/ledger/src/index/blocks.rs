@@ -132,7 +132,8 @@ impl TextBlocks {
         Self { open: BTreeMap::new(), last: None, seen: Default::default() }
     }
 
-    /// Adds the texts of a record of a call, all but these names. `is_last` says that no call after this one is known yet.
+    /// Adds the texts of a record of a call, all but these names. `is_last` says that no call after this one is known
+    /// yet.
     pub(super) fn add(
         &mut self,
         conn: &Connection,
@@ -154,8 +155,8 @@ impl TextBlocks {
         Ok(())
     }
 
-    /// Returns the first call of the block that a call belongs to. A call after all others begins a block if the last one
-    /// is full.
+    /// Returns the first call of the block that a call belongs to. A call after all others begins a block if the last
+    /// one is full.
     fn block_of(&mut self, conn: &Connection, key: &[u8], is_last: bool) -> rusqlite::Result<Vec<u8>> {
         let last = match self.last.take() {
             Some(last) => last,

@@ -60,7 +60,8 @@ pub(crate) struct IndexComparison {
     difference: Option<String>,
 }
 
-/// A comparison of the index with the records, chain by chain. Records that the index does not have yet are not compared.
+/// A comparison of the index with the records, chain by chain. Records that the index does not have yet are not
+/// compared.
 pub(crate) struct IndexCheck {
     /// `None` if there is no index.
     index: Option<RecordIndex>,
@@ -142,7 +143,8 @@ impl IndexCheck {
     }
 
     /// Ends the comparison of a chain: the index must not have more than was compared. Records up to `before` were not
-    /// compared, because an earlier verification did, or they were removed; the index must still have all others of them.
+    /// compared, because an earlier verification did, or they were removed; the index must still have all others of
+    /// them.
     pub(crate) fn end_chain(
         &mut self,
         chain: &str,

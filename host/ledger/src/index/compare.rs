@@ -34,7 +34,8 @@ struct Entry {
     run: Option<i64>,
     call: Option<Vec<u8>>,
     error: Option<String>,
-    said: i64,
+    /// The number of its facts.
+    facts: i64,
 }
 
 /// A call whose records are being compared.
@@ -71,8 +72,15 @@ pub(super) struct EntryComparison {
 
 impl EntryComparison {
     pub(super) fn new(index: RecordIndex) -> Self {
-        let (names, kinds, sessions, facts, blocks, calls) = Default::default();
-        Self { index, names, kinds, sessions, facts, blocks, calls }
+        Self {
+            index,
+            names: HashMap::new(),
+            kinds: HashMap::new(),
+            sessions: HashMap::new(),
+            facts: HashMap::new(),
+            blocks: Vec::new(),
+            calls: HashMap::new(),
+        }
     }
 
     pub(super) fn index(&self) -> &RecordIndex {
@@ -83,8 +91,8 @@ impl EntryComparison {
         self.index
     }
 
-    /// Returns the first difference, in words, between the index and these records of a chain, which were written at one
-    /// place.
+    /// Returns the first difference, in words, between the index and these records of a chain, which were written at
+    /// one place.
     pub(super) fn difference(
         &mut self,
         chain: &str,
@@ -109,8 +117,8 @@ impl EntryComparison {
         if compared.is_none() && self.calls.len() > MAX_CALLS { self.difference_of_calls() } else { Ok(compared) }
     }
 
-    /// Returns the first difference, in words, between the classes of the calls that did not end among the records that were
-    /// compared, and the index's own records of them.
+    /// Returns the first difference, in words, between the classes of the calls that did not end among the records that
+    /// were compared, and the index's own records of them.
     pub(super) fn difference_of_open_calls(&mut self) -> Result<Option<String>, LedgerError> {
         let data_dir = self.index.data_dir.clone();
         self.difference_of_calls().map_err(|error| super::failed(&data_dir, &error))
@@ -232,7 +240,7 @@ impl EntryComparison {
                 run: row.get(5)?,
                 call: row.get(6)?,
                 error: row.get(7)?,
-                said: row.get(8)?,
+                facts: row.get(8)?,
             };
             Ok((row.get::<_, i64>(0)?.cast_unsigned(), entry))
         })?;
@@ -241,7 +249,7 @@ impl EntryComparison {
 
     /// Returns what a record says of its call; `None` if the index has other facts of it.
     fn own_class(&mut self, entry: &Entry, facts: &IndexedFacts<'_>) -> rusqlite::Result<Option<CallClass>> {
-        let (own, outcome) = self.facts_of(entry.said)?;
+        let (own, outcome) = self.facts_of(entry.facts)?;
         let is_same = (entry.at, entry.error.as_deref(), own.stage, &*outcome)
             == (facts.at, facts.error.as_deref(), facts.stage, &*facts.outcome)
             && entry.run.is_some() == facts.run.is_some()

@@ -1,5 +1,5 @@
-//! The filters of many blocks, bit by bit: which of 512 blocks have a text is known from some dozens of bits of each, where
-//! the filters would have to be read in whole.
+//! The filters of many blocks, bit by bit: which of 512 blocks have a text is known from some dozens of bits of each,
+//! where the filters would have to be read in whole.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -36,8 +36,8 @@ impl<'a> TextSearch<'a> {
         Self { index, text, group: None }
     }
 
-    /// Reports whether a block may have the text. `firsts` are the first calls of all blocks, in order, and `at` is the place
-    /// of the block among them.
+    /// Reports whether a block may have the text. `firsts` are the first calls of all blocks, in order, and `at` is the
+    /// place of the block among them.
     pub(crate) fn may_be_in(&mut self, firsts: &[Vec<u8>], at: usize) -> rusqlite::Result<bool> {
         let Some(first) = firsts.get(at) else { return Ok(false) };
         if !self.group.as_ref().is_some_and(|(group, _)| group.has(first)) {
@@ -87,8 +87,8 @@ fn slice(conn: &Connection, group: i64, byte: usize, bit: u8) -> rusqlite::Resul
     Ok(set)
 }
 
-/// Brings groups up to date after these blocks were stored: groups with one of them are made anew, and each 512 blocks that
-/// take no further calls become a group.
+/// Brings groups up to date after these blocks were stored: groups with one of them are made anew, and each 512 blocks
+/// that take no further calls become a group.
 pub(super) fn update(conn: &Connection, stored: &[Vec<u8>]) -> rusqlite::Result<()> {
     let mut changed: Vec<Group> = Vec::new();
     for first in stored {
@@ -170,7 +170,8 @@ fn write(conn: &Connection, group: i64, first: &[u8], last: &[u8]) -> rusqlite::
     Ok(())
 }
 
-/// Returns the slices of a group from the filters of its blocks: for each byte of a filter its eight bits, each of all blocks.
+/// Returns the slices of a group from the filters of its blocks: for each byte of a filter its eight bits, each of all
+/// blocks.
 fn slices(conn: &Connection, first: &[u8], last: &[u8]) -> rusqlite::Result<Vec<u8>> {
     let mut slices = vec![0; FILTER_BYTES * 8 * SLICE];
     let mut query = conn.prepare_cached("SELECT filter FROM blocks WHERE first BETWEEN ?1 AND ?2 ORDER BY first")?;

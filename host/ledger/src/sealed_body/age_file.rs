@@ -1,5 +1,6 @@
-//! Files in the format of age, version 1 (`age-encryption.org/v1`), for X25519 recipients and contents of at most 64 KiB.
-//! Written from the specification: the crate that has the whole format brings a second set of cryptographic libraries.
+//! Files in the format of age, version 1 (`age-encryption.org/v1`), for X25519 recipients and contents of at most 64
+//! KiB. Written from the specification: the crate that has the whole format brings a second set of cryptographic
+//! libraries.
 
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};

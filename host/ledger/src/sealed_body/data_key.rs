@@ -16,7 +16,8 @@ const NONCE_BYTES: usize = 12;
 /// A data key.
 pub(super) struct DataKey {
     key: LessSafeKey,
-    /// The number of bodies that were sealed: the nonce of the next one. The key belongs to one process, so none is used twice.
+    /// The number of bodies that were sealed: the nonce of the next one. The key belongs to one process, so none is
+    /// used twice.
     sealed: AtomicU64,
 }
 

@@ -12,9 +12,9 @@ use crate::record::{Event, EventKind};
 use crate::{Ledger, LedgerError, blocking};
 
 impl Ledger {
-    /// Deletes the data keys of the days (UTC) before `day`, of all brokers of the data folder, and returns how many there
-    /// were. Records `keys.removed` before it deletes anything. The bodies that were sealed with them cannot be opened any
-    /// more, and no record changes. A later day than today counts as today, whose keys are in use.
+    /// Deletes the data keys of the days (UTC) before `day`, of all brokers of the data folder, and returns how many
+    /// there were. Records `keys.removed` before it deletes anything. The bodies that were sealed with them cannot be
+    /// opened any more, and no record changes. A later day than today counts as today, whose keys are in use.
     ///
     /// Cancellation safe: what was not deleted is deleted by the next call.
     ///

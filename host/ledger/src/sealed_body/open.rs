@@ -34,8 +34,8 @@ impl BodyOpener {
         Self { data_dir: data_dir.to_owned(), identities, keys: RefCell::default() }
     }
 
-    /// Opens the payloads in the facts of a record: each then has its `body`, as with `record = "full"`. One that cannot be
-    /// opened stays as it is: its key was deleted, or is for others.
+    /// Opens the payloads in the facts of a record: each then has its `body`, as with `record = "full"`. One that
+    /// cannot be opened stays as it is: its key was deleted, or is for others.
     pub(crate) fn open(&self, chain: &str, facts: &mut Value) {
         match facts {
             Value::Array(items) => items.iter_mut().for_each(|item| self.open(chain, item)),

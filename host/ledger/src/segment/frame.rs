@@ -1,9 +1,9 @@
 //! A frame: the unit in which a segment is written. `docs/src/ledger-format.md` describes it for other programs.
 //!
-//! A frame begins with a header of 32 bytes, in little-endian order: `PLF2`, the CRC-32 of everything that follows in the
-//! frame (4), the kind (1), the codec (1), the number of records (2), the length of what follows the header (4), the
-//! length of the text (4), the offset of the dictionary (4), and the number of the first record (8). A frame of records
-//! goes on with their hashes, 32 bytes each, and with their texts, each on a line, compressed.
+//! A frame begins with a header of 32 bytes, in little-endian order: `PLF2`, the CRC-32 of everything that follows in
+//! the frame (4), the kind (1), the codec (1), the number of records (2), the length of what follows the header (4),
+//! the length of the text (4), the offset of the dictionary (4), and the number of the first record (8). A frame of
+//! records goes on with their hashes, 32 bytes each, and with their texts, each on a line, compressed.
 
 use lz4_flex::block::get_maximum_output_size;
 use lz4_flex::block::{compress_into, compress_into_with_dict, decompress, decompress_with_dict};

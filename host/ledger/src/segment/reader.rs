@@ -185,7 +185,8 @@ impl ChainReader for SegmentReader {
     }
 }
 
-/// Reports whether this is the first frame of this segment of this chain, and goes on after this record, if it is known.
+/// Reports whether this is the first frame of this segment of this chain, and goes on after this record, if it is
+/// known.
 fn is_start(json: &[u8], chain: &str, number: u32, tip: Option<ChainTip>) -> bool {
     let Ok(start) = serde_json::from_slice::<SegmentStart>(json) else { return false };
     let before = hash_of(&start.hash).map(|hash| ChainTip { seq: start.seq.saturating_sub(1), hash });

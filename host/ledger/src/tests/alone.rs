@@ -26,8 +26,8 @@ async fn call(ledger: &Ledger) -> Result<Result<u64, LedgerError>, tokio::task::
     .await
 }
 
-/// Makes calls until one writes on its own thread, as far as it does within some. The thread of the ledger may still hold
-/// the writer after it has answered.
+/// Makes calls until one writes on its own thread, as far as it does within some. The thread of the ledger may still
+/// hold the writer after it has answered.
 async fn writes_itself(storage: &FaultyStorage, ledger: &Ledger) -> bool {
     storage.threads();
     for _ in 0..20 {

@@ -50,7 +50,8 @@ async fn an_index_that_says_something_else_than_the_records_is_found_and_made_ag
         "INSERT INTO blocks VALUES ((SELECT max(call) FROM calls), 0, zeroblob(2048))",
         "INSERT INTO block_groups (first, last) VALUES (x'', x'ff')",
         "UPDATE events SET offset = (SELECT offset FROM events WHERE seq = 2) WHERE seq = 3",
-        // A search looks for no further records of a complete chain, nor for those before its place, nor at a place where none begins.
+        // A search looks for no further records of a complete chain, nor for those before its place, nor at a place
+        // where none begins.
         "UPDATE chains SET offset = 0; DELETE FROM events",
         "UPDATE chains SET offset = 0; DELETE FROM events WHERE seq >= 6",
         "UPDATE chains SET complete = 0; DELETE FROM events WHERE seq >= 6",

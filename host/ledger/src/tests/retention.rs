@@ -238,7 +238,8 @@ async fn checkpoints_and_proofs_are_as_before_once_old_records_are_removed() {
     let removed = left(dir, ledger.chain()).tip.seq;
     assert!(removed > old[0].size());
 
-    // The checkpoint after the removal continues the one before it, and both confirm what is there and what was removed.
+    // The checkpoint after the removal continues the one before it, and both confirm what is there and what was
+    // removed.
     append(&ledger, 20).await;
     let after = signed.checkpoints();
     ledger.close().await;
@@ -269,7 +270,8 @@ async fn checkpoints_and_proofs_are_as_before_once_old_records_are_removed() {
     assert!(gone.to_string().contains("removed because of its age"), "{gone}");
 }
 
-/// Somebody makes all hashes anew and lets a broker remove the records: a checkpoint that was kept elsewhere still tells.
+/// Somebody makes all hashes anew and lets a broker remove the records: a checkpoint that was kept elsewhere still
+/// tells.
 #[tokio::test]
 async fn a_checkpoint_of_exactly_what_was_removed_shows_that_it_was_rewritten_before() {
     let signed = Signed::new();

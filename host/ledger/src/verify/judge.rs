@@ -8,8 +8,8 @@ use super::walk::{RecordedRemoval, RecordedSeal};
 use super::{ChainReport, ChainStatus};
 use crate::record::RecordHash;
 
-/// Returns the chains of which records are missing without a record of their removal. A removed record counts if its own
-/// removal is recorded.
+/// Returns the chains of which records are missing without a record of their removal. A removed record counts if its
+/// own removal is recorded.
 pub(super) fn unrecorded_removals(
     mut removed: BTreeMap<String, (u64, String)>,
     removals: &BTreeMap<String, Vec<RecordedRemoval>>,

@@ -23,8 +23,8 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The largest file that is read, in bytes. Each segment takes some 2 KiB of it.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
 
-/// The segments of a data folder's chains that earlier verifications found good. They are kept in the user's state folder:
-/// whoever can write the data folder alone cannot change what is remembered.
+/// The segments of a data folder's chains that earlier verifications found good. They are kept in the user's state
+/// folder: whoever can write the data folder alone cannot change what is remembered.
 #[derive(Debug, Default)]
 pub struct VerifiedSegments {
     /// The file; `None` if nothing is remembered.
@@ -108,8 +108,8 @@ impl VerifiedSegments {
         Ok(Self { path: Some(path), chains: chains.filter_map(read).collect(), reads_all: false })
     }
 
-    /// Makes the next verification read all records again. That the ledger still has what was found before is checked all
-    /// the same.
+    /// Makes the next verification read all records again. That the ledger still has what was found before is checked
+    /// all the same.
     #[must_use]
     pub fn reading_all(self) -> Self {
         Self { reads_all: true, ..self }

@@ -15,7 +15,8 @@ use crate::index::{IndexComparison, IndexPlaces};
 use crate::record::{RecordHash, RecordMembers};
 use crate::storage::{ChainEnd, ChainPosition, SegmentDigest, Storage, StoredBatch};
 
-/// The number of records after which those that were read are checked: few calls have some in one part and some in the next.
+/// The number of records after which those that were read are checked: few calls have some in one part and some in the
+/// next.
 const JOB_RECORDS: usize = 8192;
 
 /// The text after which those that were read are checked, in bytes, so that long records do not fill the memory.

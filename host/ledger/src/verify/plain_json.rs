@@ -1,5 +1,5 @@
-//! A quick check that a text is canonical JSON, for the texts that nearly all records have. What it does not recognise is
-//! judged by the parser.
+//! A quick check that a text is canonical JSON, for the texts that nearly all records have. What it does not recognise
+//! is judged by the parser.
 
 /// The deepest nesting that is recognised. Records of calls have some ten levels.
 const MAX_DEPTH: usize = 32;

@@ -16,8 +16,8 @@ pub(super) struct RunsOfChain {
 }
 
 impl RunsOfChain {
-    /// Checks the number of the next record of a run. `unread` is the number of records of the chain that were removed or
-    /// verified before: without any, a run that is not known yet begins with 1.
+    /// Checks the number of the next record of a run. `unread` is the number of records of the chain that were removed
+    /// or verified before: without any, a run that is not known yet begins with 1.
     pub(super) fn next(&mut self, run: RunKey, number: u64, unread: u64) -> Result<(), String> {
         let expected = match self.last.get(&run) {
             Some(last) => last + 1,

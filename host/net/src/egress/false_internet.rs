@@ -109,8 +109,8 @@ impl FalseInternet {
         self.shared.authority.certificate()
     }
 
-    /// Returns the listeners that must be bound in a cell, in this order. Only where addresses look public, datagrams to
-    /// other ports than that of names are heard.
+    /// Returns the listeners that must be bound in a cell, in this order. Only where addresses look public, datagrams
+    /// to other ports than that of names are heard.
     #[must_use]
     pub fn listeners(addresses: FalseAddresses) -> Vec<Listener> {
         // On every address: a source may ask a resolver of its own.

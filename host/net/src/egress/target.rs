@@ -10,8 +10,8 @@ use super::{EgressError, Reach};
 /// `2130706433`, `0x7f.1` and `0177.0.0.1` to the addresses that they mean.
 ///
 /// # Errors
-/// [`EgressError::Url`] for a URL that names no server in a way that is accepted: another scheme, credentials, port 0, a
-/// host that ends in a dot. [`EgressError::Refused`] for a server that may not be reached.
+/// [`EgressError::Url`] for a URL that names no server in a way that is accepted: another scheme, credentials, port 0,
+/// a host that ends in a dot. [`EgressError::Refused`] for a server that may not be reached.
 pub fn check(url: &Url, reach: Reach) -> Result<(), EgressError> {
     let refuse = |what: &'static str| Err(EgressError::Url { url: shown(url), what });
     if !matches!(url.scheme(), "http" | "https") {

@@ -22,8 +22,8 @@ pub struct ComponentNames<'a> {
     pub exports: &'a [String],
 }
 
-/// Pushes a component under the tag of the reference, and returns the digest of its manifest. The account is used if the
-/// registry wants one.
+/// Pushes a component under the tag of the reference, and returns the digest of its manifest. The account is used if
+/// the registry wants one.
 ///
 /// # Errors
 /// See [`OciError`].

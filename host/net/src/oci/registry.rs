@@ -181,7 +181,8 @@ impl OciRegistry {
         self.ask(again).await
     }
 
-    /// Requests a token, for the account if there is one and otherwise for anyone (distribution's "Token Authentication").
+    /// Requests a token, for the account if there is one and otherwise for anyone (distribution's "Token
+    /// Authentication").
     async fn token(&self, url: &Url, challenge: Option<Challenge>) -> Result<HeaderValue, OciError> {
         #[derive(Deserialize)]
         struct Answer {
@@ -213,7 +214,8 @@ impl OciRegistry {
         Ok(header)
     }
 
-    /// Sends a request as it is. Only the registry itself gets the authorization, and what has a body is redirected nowhere.
+    /// Sends a request as it is. Only the registry itself gets the authorization, and what has a body is redirected
+    /// nowhere.
     async fn ask(&self, mut request: OutgoingRequest) -> Result<Response, OciError> {
         let at_registry = request.url.origin() == self.base.origin();
         let authorization = self.authorization.clone().filter(|_| at_registry);

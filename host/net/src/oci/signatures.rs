@@ -1,6 +1,6 @@
-//! Signatures of components in registries, in the form of cosign's signatures with a key: an artifact beside the component,
-//! under the tag `sha256-DIGEST.sig`, with a layer for each signature. The layer is a text that names the digest of the
-//! component's manifest, and the signature of this text is an annotation.
+//! Signatures of components in registries, in the form of cosign's signatures with a key: an artifact beside the
+//! component, under the tag `sha256-DIGEST.sig`, with a layer for each signature. The layer is a text that names the
+//! digest of the component's manifest, and the signature of this text is an annotation.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -46,8 +46,8 @@ impl SignedPayload {
     }
 }
 
-/// Reports whether one of these keys signed the component whose manifest has this digest. A signature that counted before
-/// is in the store, and needs no registry.
+/// Reports whether one of these keys signed the component whose manifest has this digest. A signature that counted
+/// before is in the store, and needs no registry.
 ///
 /// # Errors
 /// See [`OciError`].
@@ -139,8 +139,8 @@ fn all_layers(manifest: Option<&[u8]>) -> Vec<Value> {
     manifest.and_then(|manifest| manifest.get("layers")?.as_array().cloned()).unwrap_or_default()
 }
 
-/// Returns the layers of a manifest that are signed texts, each with its signature, the newest first. What is malformed is
-/// left out: it is no signature.
+/// Returns the layers of a manifest that are signed texts, each with its signature, the newest first. What is malformed
+/// is left out: it is no signature.
 fn layers(manifest: Option<Vec<u8>>) -> Vec<(ComponentLayer, String)> {
     let signed = all_layers(manifest.as_deref()).into_iter().rev().filter_map(|layer| {
         let digest = layer.get("digest")?.as_str()?.parse().ok()?;

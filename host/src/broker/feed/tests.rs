@@ -6,7 +6,6 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use portcullis_test_support::guest;
 use portcullis_wasm::testing::plugins;
-use serde_json::Value;
 
 use super::*;
 use crate::config::PluginTable;
@@ -105,7 +104,7 @@ async fn a_feed_ends_with_a_broker_that_was_dropped() {
     let SinkTasks { tasks, finishing } = fed(dir.path(), "builtin:jsonl", plugins()).await;
     assert_eq!(tasks.len(), 1);
     drop(finishing);
-    for task in tasks {
+    for (_, task) in tasks {
         task.await.unwrap();
     }
 }

@@ -1,4 +1,5 @@
-//! What a program does with a broker that it embeds: it reads tools and progress, answers questions, and mounts the front.
+//! What a program does with a broker that it embeds: it reads tools and progress, answers questions, and mounts the
+//! front.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

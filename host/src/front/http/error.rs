@@ -54,8 +54,8 @@ pub enum FrontError {
     },
     /// The front is mounted in another server, and the configuration does not say how that is reached.
     #[error(
-        "`listen` under [serve] is {0}, and the port 0 is none that a client can name: set `listen` to the address at which the \
-         program's own server listens, or `hosts` to the names under which it is called"
+        "`listen` under [serve] is {0}: the system chooses a port for 0, so no client can know it; set `listen` to the \
+         address at which the program's own server listens, or `hosts` to the names under which it is called"
     )]
     NoPort(SocketAddr),
     /// The tokens cannot be read.

@@ -172,8 +172,8 @@ impl JwtVerifier {
             return Ok(key);
         }
         if rested {
-            // Noted before the request too, for the case that its caller gives up, and after it, as it may have taken longer
-            // than the pause.
+            // Noted before the request too, for the case that its caller gives up, and after it, as it may have taken
+            // longer than the pause.
             self.keys().asked = Some(Instant::now());
             let answer = self.http.get::<RawKeys>(&self.config.keys).await;
             self.keys().asked = Some(Instant::now());

@@ -18,7 +18,8 @@ const IDLE: u8 = 0;
 const POLLING: u8 = 1;
 const WOKEN: u8 = 2;
 
-/// Drives a future to its end. Wake-ups that come while it is polled lead to another poll, and do not reach the runtime.
+/// Drives a future to its end. Wake-ups that come while it is polled lead to another poll, and do not reach the
+/// runtime.
 ///
 /// Cancellation: as the future's own.
 pub(super) async fn absorb_self_wakes<F: Future>(future: F) -> F::Output {

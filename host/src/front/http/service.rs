@@ -25,8 +25,8 @@ use crate::name::ProfileName;
 const NOT_LOCAL: &str = "without a token only programs on this machine may call; if this one is, the server has to say so: serve with \
                          `into_make_service_with_connect_info::<SocketAddr>()`";
 
-/// The HTTP front as a service that another program mounts, such as under a router of `axum`. Cheap to clone; all clones
-/// share their sessions.
+/// The HTTP front as a service that another program mounts, such as under a router of `axum`. Cheap to clone; all
+/// clones share their sessions.
 ///
 /// # Example
 /// ```
@@ -42,21 +42,24 @@ pub struct HttpService {
 }
 
 impl HttpFront {
-    /// Returns the front as a service, for a program that has an HTTP server of its own. It answers at `/mcp`, `/healthz`,
-    /// `/metrics` and `/approvals` below the path at which it is mounted, and checks what [`HttpFront::bind`] checks: the `Host` of a request
-    /// must be a loopback name with the port of `listen`, or one of `hosts` under `[serve]`, its `Origin` one of `origins`,
-    /// and its token one of those that `[serve]` names. `listen` says where the program listens; nothing is bound to it.
+    /// Returns the front as a service, for a program that has an HTTP server of its own. It answers at `/mcp`,
+    /// `/healthz`, `/metrics` and `/approvals` below the path at which it is mounted, and checks what
+    /// [`HttpFront::bind`] checks: the `Host` of a request must be a loopback name with the port of `listen`, or one of
+    /// `hosts` under `[serve]`, its `Origin` one of `origins`, and its token one of those that `[serve]` names.
+    /// `listen` says where the program listens; nothing is bound to it.
     ///
-    /// Limits on connections, heads and time are those of the program's server. The ledger records the peer of a request that
-    /// is turned away if the server adds `ConnectInfo<SocketAddr>` to it, and otherwise `0.0.0.0`. With `dangerous-no-token`,
-    /// a request is answered only if that says that it comes from this machine. With `[serve.jwt]`, route
-    /// `/.well-known/oauth-protected-resource` and what is below it to the service too: clients look for it at the root of the host.
+    /// Limits on connections, heads and time are those of the program's server. The ledger records the peer of a
+    /// request that is turned away if the server adds `ConnectInfo<SocketAddr>` to it, and otherwise `0.0.0.0`. With
+    /// `dangerous-no-token`, a request is answered only if that says that it comes from this machine. With
+    /// `[serve.jwt]`, route `/.well-known/oauth-protected-resource` and what is below it to the service too: clients
+    /// look for it at the root of the host.
     ///
-    /// Stop the server before the broker: when the broker shuts down, open calls are answered with an error, and sessions end.
+    /// Stop the server before the broker: when the broker shuts down, open calls are answered with an error, and
+    /// sessions end.
     ///
     /// # Errors
-    /// As for [`HttpFront::bind`], without those of listening, and [`FrontError::NoPort`] if `listen` has the port 0 and there are
-    /// no `hosts`, so that no request could name this server.
+    /// As for [`HttpFront::bind`], without those of listening, and [`FrontError::NoPort`] if `listen` has the port 0
+    /// and there are no `hosts`, so that no request could name this server.
     ///
     /// # Panics
     /// Outside of a runtime of tokio.
@@ -77,8 +80,8 @@ impl HttpFront {
         if config.serve.listen.port() == 0 && config.serve.hosts.is_empty() {
             return Err(FrontError::NoPort(config.serve.listen));
         }
-        let prepared = FrontSettings::of(broker, &config.serve, profile)?.prepare(&config.serve)?;
-        let shared = Arc::new(prepared.shared(Arc::new(broker.clone()), &config.serve, config.serve.listen));
+        let settings = FrontSettings::of(broker, profile)?;
+        let shared = Arc::new(settings.shared(Arc::new(broker.clone()), &config.serve, config.serve.listen));
         tokio::spawn(tend(Arc::downgrade(&shared), broker.stopped()));
         Ok(HttpService { shared })
     }

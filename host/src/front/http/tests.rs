@@ -62,7 +62,7 @@ impl Server {
         let on_rejected: OnRejected = Arc::new(move |reason, _peer| seen.lock().unwrap().push(reason));
         let tokens = AccessTokens::one(TOKEN.into());
         let tokens = if serve.metrics_token.is_some() { tokens.with_metrics(METRICS.into()) } else { tokens };
-        let settings = FrontSettings { profile: profile(), tokens: Some(tokens), on_rejected, max_body: MAX_BODY };
+        let settings = FrontSettings::new(&serve, profile(), || Ok(tokens), on_rejected, MAX_BODY).unwrap();
         let front = HttpFront::bind_with(Arc::new(fake.clone()), &serve, settings).await.unwrap();
         let (address, shared) = (front.address(), Arc::clone(&front.shared));
         let (stop, stopped) = oneshot::channel();
@@ -214,24 +214,21 @@ async fn a_malformed_body_is_answered_with_its_id() {
 
 #[tokio::test]
 async fn binding_says_what_is_wrong_and_the_way_out() {
-    let bind = async |serve: &ServeConfig, token: Option<&str>| {
+    let bind = async |serve: &ServeConfig, token: &str| {
         let (fake, _events) = FakeBroker::new();
-        let token = token.map(|token| AccessTokens::one(token.into()));
-        let on_rejected: OnRejected = Arc::new(|_, _| ());
-        let settings = FrontSettings { profile: profile(), tokens: token, on_rejected, max_body: MAX_BODY };
+        let tokens = || Ok(AccessTokens::one(token.into()));
+        let settings = FrontSettings::new(serve, profile(), tokens, Arc::new(|_, _| ()), MAX_BODY)?;
         HttpFront::bind_with(Arc::new(fake), serve, settings).await
     };
-    let taken = bind(&config("127.0.0.1:0"), Some(TOKEN)).await.unwrap();
+    let taken = bind(&config("127.0.0.1:0"), TOKEN).await.unwrap();
     let address = taken.address().to_string();
-    let error = bind(&config(&address), Some(TOKEN)).await.unwrap_err();
+    let error = bind(&config(&address), TOKEN).await.unwrap_err();
     assert!(matches!(error, FrontError::InUse(_)) && error.to_string().contains(&address), "{error}");
-    for token in [None, Some("")] {
-        assert!(matches!(bind(&config("127.0.0.1:0"), token).await, Err(FrontError::NoToken)));
-    }
+    assert!(matches!(bind(&config("127.0.0.1:0"), "").await, Err(FrontError::NoToken)));
     let open = |listen| ServeConfig { dangerous_no_token: true, ..config(listen) };
-    assert!(matches!(bind(&open("0.0.0.0:0"), Some(TOKEN)).await, Err(FrontError::Exposed(_))));
-    assert!(bind(&open("127.0.0.1:0"), None).await.is_ok());
-    assert!(matches!(bind(&config("192.0.2.1:1"), Some(TOKEN)).await, Err(FrontError::Listen { .. })));
+    assert!(matches!(bind(&open("0.0.0.0:0"), TOKEN).await, Err(FrontError::Exposed(_))));
+    assert!(bind(&open("127.0.0.1:0"), "").await.is_ok());
+    assert!(matches!(bind(&config("192.0.2.1:1"), TOKEN).await, Err(FrontError::Listen { .. })));
 }
 
 #[tokio::test(start_paused = true)]

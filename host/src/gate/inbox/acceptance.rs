@@ -3,8 +3,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
-
 use crate::digest::Digest;
 use crate::item::Item;
 use crate::lockfile::{Acceptance, LockError, Lockfile};
@@ -27,12 +25,6 @@ impl AcceptableTool {
     /// Reports whether a person has accepted the tool meanwhile.
     pub(in crate::gate) fn is_accepted(&self) -> bool {
         Lockfile::load(&self.folder).is_ok_and(|lock| lock.of(&self.item, self.identity) == Acceptance::Accepted)
-    }
-
-    /// Returns the record of the acceptance.
-    pub(super) fn record(&self, by: &str) -> Value {
-        let Item { source, kind, name, digest, .. } = &*self.item;
-        json!({ "source": source, kind.as_str(): &**name, "definition": digest, "by": by })
     }
 
     /// Accepts the tool into the lock file.

@@ -67,7 +67,7 @@ async fn record(
         ChosenScope::Offered(AnswerScope::Principal) => Some(GrantScope::Principal),
         ChosenScope::Always => {
             if let Some(tool) = pending.terms.acceptable.clone() {
-                ledger.append(pending.event(EventKind::LockAccepted, tool.record(by))).await?;
+                ledger.append(pending.event(EventKind::LockAccepted, tool.item.acceptance_record(by))).await?;
                 tool.accept().await.map_err(Arc::new)?;
             }
             None

@@ -126,8 +126,8 @@ impl Exchange {
         }
     }
 
-    /// Returns the rest of a stream that broke, if the server still has it. A server may also close its streams often and
-    /// let clients ask again (2025-11-25, "Resumability"); the deadline of the call bounds that.
+    /// Returns the rest of a stream that broke, if the server still has it. A server may also close its streams often
+    /// and let clients ask again (2025-11-25, "Resumability"); the deadline of the call bounds that.
     async fn resume(&self, events: &mut SseParser) -> Option<HttpResponse> {
         let protocol = self.shared.protocol();
         if protocol.as_deref().is_some_and(revision::is_modern) {

@@ -60,7 +60,8 @@ impl KnownEras {
         if self.fixed == Some(Era::Modern) { EraChoice::Modern } else { opening }
     }
 
-    /// Reports whether to try the newest era before `initialize`. With `is_last_attempt`, what was learned does not count.
+    /// Reports whether to try the newest era before `initialize`. With `is_last_attempt`, what was learned does not
+    /// count.
     pub(super) fn probes(&self, is_last_attempt: bool) -> bool {
         self.fixed.is_none() && (is_last_attempt || !self.modern_missing.load(Ordering::Relaxed))
     }

@@ -16,7 +16,7 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
 use wasmtime_wasi::{FsPerms, WasiCtxBuilder};
 
 use super::super::guest::GuestState;
-use super::place::{Place, is_kept};
+use super::place::{ResolvedName, is_kept};
 
 /// The interface as wasmtime defines it. Imports of another 0.2 release resolve to it too.
 const TYPES: &str = "wasi:filesystem/types@0.2.12";
@@ -51,7 +51,7 @@ pub(super) fn preopen(builder: &mut WasiCtxBuilder, path: &Path, rights: FsPerms
 /// thread of the broker until the other end is opened, and nothing could interrupt it. And no component creates or
 /// changes what a broker finds by its name, a configuration file or a data folder, nor opens anything in a data folder.
 ///
-/// The [`Place`] to which a path leads is judged, and the work is then done with its one name.
+/// The [`ResolvedName`] to which a path leads is judged, and the work is then done with its one name.
 pub(super) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
     let mut types = linker.instance(TYPES)?;
@@ -80,7 +80,7 @@ async fn open(
     files: &mut WasiFilesystemCtxView<'_>,
     (folder, flags, path, mut how, rights): Open,
 ) -> Result<Resource<Descriptor>, FsError> {
-    let at = OpenPlace::find(files, &folder, &path, follows(flags)).await?;
+    let at = OpenParent::find(files, &folder, &path, follows(flags)).await?;
     // With a slash behind its name nothing but a folder is opened, and nothing made.
     if at.place.is_folder {
         how |= OpenFlags::DIRECTORY;
@@ -104,32 +104,32 @@ async fn set_times(
     files: &mut WasiFilesystemCtxView<'_>,
     (folder, flags, path, accessed, modified): Times,
 ) -> Result<(), FsError> {
-    let at = OpenPlace::changeable(files, &folder, &path, follows(flags)).await?;
+    let at = OpenParent::changeable(files, &folder, &path, follows(flags)).await?;
     let set = files.set_times_at(at.folder(&folder), PathFlags::empty(), at.name(), accessed, modified).await;
     at.close(files, set)
 }
 
 async fn create_directory(files: &mut WasiFilesystemCtxView<'_>, (folder, path): OneName) -> Result<(), FsError> {
-    let at = OpenPlace::changeable(files, &folder, &path, false).await?;
+    let at = OpenParent::changeable(files, &folder, &path, false).await?;
     let made = files.create_directory_at(at.folder(&folder), at.name()).await;
     at.close(files, made)
 }
 
 async fn remove_directory(files: &mut WasiFilesystemCtxView<'_>, (folder, path): OneName) -> Result<(), FsError> {
-    let at = OpenPlace::changeable(files, &folder, &path, false).await?;
+    let at = OpenParent::changeable(files, &folder, &path, false).await?;
     let removed = files.remove_directory_at(at.folder(&folder), at.name()).await;
     at.close(files, removed)
 }
 
 async fn unlink_file(files: &mut WasiFilesystemCtxView<'_>, (folder, path): OneName) -> Result<(), FsError> {
-    let at = OpenPlace::changeable(files, &folder, &path, false).await?;
+    let at = OpenParent::changeable(files, &folder, &path, false).await?;
     let removed = files.unlink_file_at(at.folder(&folder), at.name()).await;
     at.close(files, removed)
 }
 
 async fn rename(files: &mut WasiFilesystemCtxView<'_>, (folder, path, other, name): TwoNames) -> Result<(), FsError> {
-    let from = OpenPlace::changeable(files, &folder, &path, false).await?;
-    let renamed = match OpenPlace::changeable(files, &other, &name, false).await {
+    let from = OpenParent::changeable(files, &folder, &path, false).await?;
+    let renamed = match OpenParent::changeable(files, &other, &name, false).await {
         Ok(to) if to.place.is_folder && from.place.kind != Some(FileType::Directory) => {
             to.close(files, Err(ErrorCode::NotDirectory.into()))
         }
@@ -146,7 +146,7 @@ async fn symlink(files: &mut WasiFilesystemCtxView<'_>, (folder, target, name): 
     if target.split('/').any(is_kept) {
         return Err(ErrorCode::NotPermitted.into());
     }
-    let at = OpenPlace::changeable(files, &folder, &name, false).await?;
+    let at = OpenParent::changeable(files, &folder, &name, false).await?;
     if at.place.is_folder {
         return at.close(files, Err(ErrorCode::NoEntry.into()));
     }
@@ -158,8 +158,8 @@ async fn hard_link(
     files: &mut WasiFilesystemCtxView<'_>,
     (folder, flags, path, other, name): Link,
 ) -> Result<(), FsError> {
-    let from = OpenPlace::changeable(files, &folder, &path, follows(flags)).await?;
-    let linked = match OpenPlace::changeable(files, &other, &name, false).await {
+    let from = OpenParent::changeable(files, &folder, &path, follows(flags)).await?;
+    let linked = match OpenParent::changeable(files, &other, &name, false).await {
         Ok(to) if to.place.is_folder => to.close(files, Err(ErrorCode::NoEntry.into())),
         Ok(to) => {
             let (old, new) = (from.folder(&folder), to.folder(&other));
@@ -206,14 +206,14 @@ fn follows(flags: PathFlags) -> bool {
     flags.contains(PathFlags::SYMLINK_FOLLOW)
 }
 
-/// The place of a path, whose folder is in the table of the guest while the work is done.
-struct OpenPlace {
-    place: Place,
+/// The name to which a path leads, whose folder is in the table of the guest while the work is done.
+struct OpenParent {
+    place: ResolvedName,
     /// The folder around the last name, unless that is the one that the guest named.
     folder: Option<Resource<Descriptor>>,
 }
 
-impl OpenPlace {
+impl OpenParent {
     async fn find(
         files: &mut WasiFilesystemCtxView<'_>,
         folder: &Resource<Descriptor>,
@@ -223,7 +223,7 @@ impl OpenPlace {
         let Descriptor::Dir(root) = files.table.get(folder)? else { return Err(ErrorCode::NotDirectory.into()) };
         let (within, perms, mode) = (Arc::clone(&root.dir), root.perms, root.open_mode);
         let path = path.to_owned();
-        let found = tokio::task::spawn_blocking(move || Place::find(&within, &path, follow)).await;
+        let found = tokio::task::spawn_blocking(move || ResolvedName::find(&within, &path, follow)).await;
         let (place, folder) = found.map_err(|_| ErrorCode::Io)?.map_err(code_of)?;
         let opened = |folder| files.table.push(Descriptor::Dir(Dir::new(folder, perms, mode, false)));
         Ok(Self { place, folder: folder.map(opened).transpose()? })

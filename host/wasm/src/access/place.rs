@@ -25,9 +25,9 @@ const PASS_THROUGH: OFlags = OFlags::PATH;
 #[cfg(not(target_os = "linux"))]
 const PASS_THROUGH: OFlags = OFlags::RDONLY;
 
-/// A name in an open folder.
+/// The name in an open folder to which a path leads.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ResolvedName {
     /// The last name, or `.` for the folder itself. It has no slash behind it, with which the system would follow a
     /// link that has taken the place of a folder meanwhile.
     pub(super) name: String,
@@ -41,7 +41,7 @@ pub(super) struct Place {
     pub(super) is_in_data_folder: bool,
 }
 
-impl Place {
+impl ResolvedName {
     /// Finds the place to which a path leads from an open folder, and opens the folder around it, unless that is the
     /// folder itself. With `follow`, a symbolic link at the end is followed, too.
     ///
@@ -189,8 +189,8 @@ mod tests {
 
     use super::*;
 
-    fn find(folder: &std::path::Path, path: &str, follow: bool) -> Result<Place> {
-        Place::find(&File::open(folder).unwrap(), path, follow).map(|(place, _)| place)
+    fn find(folder: &std::path::Path, path: &str, follow: bool) -> Result<ResolvedName> {
+        ResolvedName::find(&File::open(folder).unwrap(), path, follow).map(|(place, _)| place)
     }
 
     #[test]

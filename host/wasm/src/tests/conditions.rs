@@ -15,8 +15,8 @@ use super::super::v0_1::{GuestFacts, PolicyWorld, World};
 use super::super::{Denial, Policy, Verdict, builtin};
 use super::{PluginConfig, PluginRef};
 
-/// The instructions of a decision by rules without a condition, with a kilobyte of arguments: what it took when this was
-/// written, and 5 %.
+/// The instructions of a decision by rules without a condition, with a kilobyte of arguments: what it took when this
+/// was written, and 5 %.
 const WITHOUT_CONDITION: u64 = 33_300;
 
 /// The instructions that one more rule, with a condition on two arguments, may add to that.

@@ -1,5 +1,5 @@
-//! Components that were built on the day on which their version of the contract was frozen (`tests/guests/released`). They
-//! are never built again: each has to load and to decide as it did.
+//! Components that were built on the day on which their version of the contract was frozen (`tests/guests/released`).
+//! They are never built again: each has to load and to decide as it did.
 
 use std::path::PathBuf;
 use std::sync::Arc;

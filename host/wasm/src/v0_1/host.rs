@@ -114,7 +114,8 @@ impl GuestState {
         self.facts.view.as_ref().ok_or_else(|| wasmtime::format_err!("no call is being decided"))
     }
 
-    /// Returns the information flow of the call. Where nothing is known, the call is described as the most dangerous one.
+    /// Returns the information flow of the call. Where nothing is known, the call is described as the most dangerous
+    /// one.
     fn flow(&mut self, asked: &'static str) -> Result<Arc<dyn CallFlow>> {
         let flow = self.view(asked)?.flow.clone();
         Ok(flow.unwrap_or_else(|| Arc::new(StatedFlow::unknown())))

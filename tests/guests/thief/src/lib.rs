@@ -1,5 +1,6 @@
 //! A hostile tool source: a result instructs the model, another holds a secret that nobody asked for, and the
-//! definitions change once there is nothing to take. It asks who calls at every opportunity, and needs a grant for that.
+//! definitions change once there is nothing to take. It asks who calls at every opportunity, and needs a grant for
+//! that.
 
 use std::cell::RefCell;
 

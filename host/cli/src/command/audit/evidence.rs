@@ -92,7 +92,8 @@ pub(super) fn key(rotate: bool, json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks the proofs in a file, and that they continue the checkpoints that were kept of the same chain; needs no ledger.
+/// Checks the proofs in a file, and that they continue the checkpoints that were kept of the same chain; needs no
+/// ledger.
 pub(super) fn check_proofs(
     file: &Path,
     kept: &[SignedCheckpoint],

@@ -41,8 +41,8 @@ pub(super) struct Args {
     #[command(flatten)]
     query: CallQuery,
 
-    /// The form: JSON, comma-separated values, events of the Open Cybersecurity Schema Framework (1.3, API Activity), the
-    /// Common Event Format, or Parquet
+    /// The form: JSON, comma-separated values, events of the Open Cybersecurity Schema Framework (1.3, API Activity),
+    /// the Common Event Format, or Parquet
     #[arg(long, value_enum, default_value_t = ExportFormat::Jsonl)]
     format: ExportFormat,
 
@@ -54,8 +54,8 @@ pub(super) struct Args {
     #[arg(long, requires = "output")]
     resume: bool,
 
-    /// Write fixtures for `portcullis plugin test`: the configured policies, and a case for each decision about a call that
-    /// was recorded whole, as under `record = "full"`, or sealed for an `--identity`
+    /// Write fixtures for `portcullis plugin test`: the configured policies, and a case for each decision about a call
+    /// that was recorded whole, as under `record = "full"`, or sealed for an `--identity`
     #[arg(long, requires = "output", conflicts_with_all = ["format", "resume"])]
     pub(super) fixtures: bool,
 
@@ -162,8 +162,8 @@ pub(super) fn run(folder: &Path, args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the calls that match into a Parquet file, after those that it has if it is continued. The index of such a file stands
-/// at its end, so a new one takes its place when it is finished.
+/// Writes the calls that match into a Parquet file, after those that it has if it is continued. The index of such a
+/// file stands at its end, so a new one takes its place when it is finished.
 fn write_parquet(reader: &LedgerReader, query: &CallQuery, path: &Path, resume: bool) -> anyhow::Result<ExitCode> {
     let failed = || format!("cannot write {}", path.display());
     let earlier = match File::open(path) {
@@ -258,8 +258,8 @@ fn created(path: &Path, hint: &str) -> anyhow::Result<File> {
     }
 }
 
-/// Opens a file at the end of its last whole line. Returns it with the call of that line. A file that has something else in it
-/// stays as it is.
+/// Opens a file at the end of its last whole line. Returns it with the call of that line. A file that has something
+/// else in it stays as it is.
 fn continued(path: &Path, format: LineFormat) -> anyhow::Result<(File, Option<Ulid>)> {
     let failed = || format!("cannot continue {}", path.display());
     let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);

@@ -1,5 +1,5 @@
-//! Evaluates a component: what it imports, what it offers and answers. It runs in the broker's own WebAssembly cell, with
-//! a false home and without a network. Nothing records what it tries.
+//! Evaluates a component: what it imports, what it offers and answers. It runs in the broker's own WebAssembly cell,
+//! with a false home and without a network. Nothing records what it tries.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};

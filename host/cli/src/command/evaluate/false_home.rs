@@ -203,8 +203,8 @@ impl FalseHome {
         self.canaries.iter().filter_map(file).collect()
     }
 
-    /// Waits until the source has written more than it may, and returns what that was. What it removed and holds open is
-    /// only seen in the room that is left on the disk.
+    /// Waits until the source has written more than it may, and returns what that was. What it removed and holds open
+    /// is only seen in the room that is left on the disk.
     pub(super) async fn wait_until_over_quota(&self) -> String {
         let least = room_on_disk(&self.real).map_or(0, |room| (room / 2).min(LEAST_ROOM_BYTES));
         loop {
@@ -223,8 +223,8 @@ impl FalseHome {
         }
     }
 
-    /// Returns the files that are new or changed, the smallest first and each from its beginning, and the number of files
-    /// and folders of which something was left out.
+    /// Returns the files that are new or changed, the smallest first and each from its beginning, and the number of
+    /// files and folders of which something was left out.
     pub(super) fn written(&self) -> (Vec<(PathBuf, Vec<u8>)>, usize) {
         open_up(&self.real);
         let mut found = Vec::new();

@@ -21,7 +21,8 @@ use super::false_home::{CLOCK_FOLDER, FalseHome, visible_home_of, work_folder};
 use super::run::EvaluationRun;
 use super::server::{ServerConnection, ServerConversation, ServerPipe};
 
-/// The longest time for one run, in which the server starts, lists twice and is called; the wait after the calls is added.
+/// The longest time for one run, in which the server starts, lists twice and is called; the wait after the calls is
+/// added.
 pub(super) const RUN_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The server that is evaluated.

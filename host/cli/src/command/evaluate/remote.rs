@@ -1,5 +1,5 @@
-//! Evaluates a server at a URL: what it offers and answers under the conditions that it can notice. What its machine does
-//! is not seen.
+//! Evaluates a server at a URL: what it offers and answers under the conditions that it can notice. What its machine
+//! does is not seen.
 
 use std::time::Duration;
 

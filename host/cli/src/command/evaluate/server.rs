@@ -23,8 +23,8 @@ pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(8);
 /// The largest number of pages of a list that are fetched.
 const MAX_PAGES: usize = 20;
 
-/// The largest size of everything that is listed at one time, in bytes, and the largest number of values in it: each takes
-/// much more memory than its text.
+/// The largest size of everything that is listed at one time, in bytes, and the largest number of values in it: each
+/// takes much more memory than its text.
 const MAX_LISTED_BYTES: usize = 8 << 20;
 const MAX_LISTED_VALUES: usize = 250_000;
 

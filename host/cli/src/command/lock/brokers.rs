@@ -16,11 +16,11 @@ pub(super) struct Brokers {
     folder: PathBuf,
     /// The switch that names the folder in commands, with a blank before it; empty if a configuration names it.
     switch: String,
-    compared: Vec<(Place, LockComparison)>,
+    compared: Vec<(AskedBroker, LockComparison)>,
 }
 
-/// The place of a broker: in this process, or behind a control socket.
-enum Place {
+/// A broker that is asked: in this process, or behind a control socket.
+enum AskedBroker {
     /// In this process.
     Here(Broker),
     /// Behind the control socket of this chain.
@@ -32,7 +32,7 @@ impl Brokers {
     pub(super) async fn started(broker: Broker, kind: ItemKind) -> anyhow::Result<Self> {
         let compared = broker.compare_with_lock(kind).await?;
         let folder = broker.config().data_dir.clone();
-        Ok(Self { folder, switch: String::new(), compared: vec![(Place::Here(broker), compared)] })
+        Ok(Self { folder, switch: String::new(), compared: vec![(AskedBroker::Here(broker), compared)] })
     }
 
     /// Asks the brokers that run in a data folder.
@@ -42,7 +42,10 @@ impl Brokers {
             match answer {
                 Ok(answer) => {
                     let answer = serde_json::from_value(answer);
-                    compared.push((Place::Running(chain), answer.context("the running broker is of another version")?));
+                    compared.push((
+                        AskedBroker::Running(chain),
+                        answer.context("the running broker is of another version")?,
+                    ));
                 }
                 Err(error) => output::message(&format!("broker {chain} does not answer: {error}")),
             }
@@ -84,7 +87,7 @@ impl Brokers {
     /// Accepts these definitions, each in the first broker that lists it; the others follow the lock file.
     pub(super) async fn accept(&self, chosen: &[&ComparedDefinition], kind: ItemKind, by: &str) -> anyhow::Result<()> {
         let mut left = chosen.to_vec();
-        for (place, compared) in &self.compared {
+        for (broker, compared) in &self.compared {
             let (mine, others): (Vec<_>, Vec<_>) =
                 left.into_iter().partition(|definition| compared.definitions.contains(definition));
             left = others;
@@ -92,14 +95,14 @@ impl Brokers {
             for mine in sources {
                 let definitions: Vec<_> = mine.iter().map(|definition| listed(definition)).collect();
                 let Some(source) = mine.first().map(|definition| definition.source.clone()) else { continue };
-                match place {
-                    Place::Here(broker) => {
+                match broker {
+                    AskedBroker::Here(broker) => {
                         let accepted = broker.accept_listed(&source, kind, &definitions, by).await;
                         accepted.map_err(|refusal| match refusal {
                             ControlRefusal::Absent(why) | ControlRefusal::Error(why) => anyhow!(why),
                         })?;
                     }
-                    Place::Running(chain) => {
+                    AskedBroker::Running(chain) => {
                         let source = source.to_string();
                         let request = ControlRequest::Accept { source, kind, definitions, by: by.to_owned() };
                         control::one(&self.folder, chain, &request).await?;

@@ -131,8 +131,8 @@ impl DecidingPlugins {
     }
 }
 
-/// Returns the denial of arguments with a key that occurs twice, as the gate denies them: such a key means one thing to a
-/// policy and another to a source.
+/// Returns the denial of arguments with a key that occurs twice, as the gate denies them: such a key means one thing to
+/// a policy and another to a source.
 fn ambiguous(view: &CallView, code: &str) -> Option<Decision> {
     let error = Digest::of_json(&view.call.arguments).err()?;
     Some(denied("the gate", Denial { code: code.to_owned(), message: error.to_string() }))

@@ -47,8 +47,8 @@ Examples:
   portcullis policy prove portcullis.toml new/portcullis.toml  # all policies of two configurations
   portcullis policy prove --calls 100000 old.toml new.toml     # search further")]
 pub(super) struct Args {
-    /// The policies before the change: Cedar policies (.cedar), a configuration (.toml) whose policies are taken, or a component
-    /// (.wasm, or builtin:NAME)
+    /// The policies before the change: Cedar policies (.cedar), a configuration (.toml) whose policies are taken, or a
+    /// component (.wasm, or builtin:NAME)
     old: String,
 
     /// The policies after the change, written in the same ways
@@ -107,7 +107,8 @@ fn judged(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Returns the policies that decide whether a call is sent, in that role alone, and those that do something else, in theirs.
+/// Returns the policies that decide whether a call is sent, in that role alone, and those that do something else, in
+/// theirs.
 fn judging_calls(policies: Vec<PluginConfig>) -> (Vec<PluginConfig>, Vec<PluginConfig>) {
     let in_phases = |is_wanted: fn(&Phase) -> bool| {
         let policies = policies.iter().cloned().map(move |mut policy| {

@@ -1,4 +1,5 @@
-//! Judges recorded decisions again: one thread reads them, and tasks judge them, as many at once as there are processors.
+//! Judges recorded decisions again: one thread reads them, and tasks judge them, as many at once as there are
+//! processors.
 
 use std::io::IsTerminal as _;
 use std::ops::ControlFlow;
@@ -18,8 +19,8 @@ use crate::joint_verdict::{DecidedBy, JointVerdict};
 use crate::output;
 use crate::recorded_call::{Definitions, NotDecided, RecordedDecision, decisions};
 
-/// The largest number of decisions that one task judges, and of bytes of arguments and results: as many are in memory for
-/// each processor.
+/// The largest number of decisions that one task judges, and of bytes of arguments and results: as many are in memory
+/// for each processor.
 const BATCH: usize = 256;
 const BATCH_BYTES: usize = 4 << 20;
 

@@ -28,9 +28,9 @@ pub struct CallViewBuilder {
 }
 
 impl CallView {
-    /// Returns a builder of a call (`tools/call`) for the test of a policy. `tool` is the name by which the caller calls
-    /// the tool, such as `files__read`, and `arguments` are an object. The principal is `test`, and the profile is
-    /// `default`, of medium trust.
+    /// Returns a builder of a call (`tools/call`) for the test of a policy. `tool` is the name by which the caller
+    /// calls the tool, such as `files__read`, and `arguments` are an object. The principal is `test`, and the profile
+    /// is `default`, of medium trust.
     pub fn builder(source: SourceName, tool: impl Into<String>, arguments: &impl serde::Serialize) -> CallViewBuilder {
         CallViewBuilder {
             source,

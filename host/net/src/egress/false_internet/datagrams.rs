@@ -15,8 +15,8 @@ const MAX_PACKET_BYTES: usize = 65_535;
 /// The length of the header of UDP, in bytes.
 const UDP_HEADER_BYTES: usize = 8;
 
-/// Notes datagrams until the last call, and those that are waiting then. `socket` is a raw one, whose packets begin with
-/// the header of IP.
+/// Notes datagrams until the last call, and those that are waiting then. `socket` is a raw one, whose packets begin
+/// with the header of IP.
 pub(super) async fn receive(shared: Arc<Shared>, socket: UdpSocket, draining: CancellationToken) {
     let mut packet = vec![0; MAX_PACKET_BYTES];
     while let Some(received) = draining.run_until_cancelled(socket.recv(&mut packet)).await {

@@ -55,8 +55,8 @@ pub struct SentMessage {
     pub at: Instant,
     /// The way in which it was sent.
     pub channel: MessageProtocol,
-    /// The host that it was meant for, by the name that was looked up; for [`MessageProtocol::Dns`] the name itself. What names
-    /// another host in TLS or HTTP is a message to each.
+    /// The host that it was meant for, by the name that was looked up; for [`MessageProtocol::Dns`] the name itself.
+    /// What names another host in TLS or HTTP is a message to each.
     pub host: String,
     /// The port.
     pub port: u16,

@@ -284,8 +284,8 @@ fn connection_words(headers: &HeaderMap) -> Vec<String> {
     values.flat_map(|value| value.split(',')).map(|word| word.trim().to_ascii_lowercase()).collect()
 }
 
-/// Reports whether a request wants a web socket. In any other protocol, such as HTTP/2 without TLS, further requests could name
-/// other hosts unseen.
+/// Reports whether a request wants a web socket. In any other protocol, such as HTTP/2 without TLS, further requests
+/// could name other hosts unseen.
 fn wants_web_socket(headers: &HeaderMap) -> bool {
     let mut protocols = headers.get_all(UPGRADE).iter();
     protocols.next().is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))

@@ -1,5 +1,5 @@
-//! The lines that show a question. They fit the terminal whatever the agent and the source have written, since a text that
-//! scrolls the question away could show another one in its place.
+//! The lines that show a question. They fit the terminal whatever the agent and the source have written, since a text
+//! that scrolls the question away could show another one in its place.
 
 use portcullis::gate::scope_in_words;
 use serde_json::Value;
@@ -10,8 +10,8 @@ use crate::output::{BOLD, escape_hidden, escape_hidden_json, fit, head, width};
 /// The rows that reasons and arguments need at least: with fewer, one of them would not be seen.
 const MIN_ROOM: usize = 4;
 
-/// Returns the lines that show questions on a terminal of so many columns and rows, with the choice of this number chosen.
-/// The last row stays free, as the cursor stands there.
+/// Returns the lines that show questions on a terminal of so many columns and rows, with the choice of this number
+/// chosen. The last row stays free, as the cursor stands there.
 pub(super) fn screen(batch: &Batch<'_>, at: usize, (columns, rows): (usize, usize)) -> Vec<String> {
     let ask = batch.ask;
     let text = |key: &str| escape_hidden(ask[key].as_str().unwrap_or_default()).into_owned();

@@ -83,8 +83,8 @@ mod tests {
 
     use super::*;
 
-    /// The part of OCSF's schema, version 1.3.0, about the class API Activity and of the objects that are in it: attributes with
-    /// their types and enumerations, without those of profiles.
+    /// The part of OCSF's schema, version 1.3.0, about the class API Activity and of the objects that are in it:
+    /// attributes with their types and enumerations, without those of profiles.
     const SCHEMA: &str = include_str!("ocsf-1.3.0.json");
 
     /// Asserts that an object is as the schema says.

@@ -1,5 +1,5 @@
-//! The constants that policies compare with and the arguments that they name, found in their settings. No language is parsed
-//! as a whole: policies in Cedar, conditions in CEL and tables of rules name arguments in the same few ways.
+//! The constants that policies compare with and the arguments that they name, found in their settings. No language is
+//! parsed as a whole: policies in Cedar, conditions in CEL and tables of rules name arguments in the same few ways.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,7 +83,8 @@ impl Constants {
         }
     }
 
-    /// Takes in the members that an expression at the beginning of these tokens names, and returns the tokens behind it.
+    /// Takes in the members that an expression at the beginning of these tokens names, and returns the tokens behind
+    /// it.
     fn add_access<'t>(&mut self, tokens: &'t [Token<'t>]) -> &'t [Token<'t>] {
         let (root, mut rest) = match tokens {
             [Token::Word(root), rest @ ..] => (Some(*root), rest),

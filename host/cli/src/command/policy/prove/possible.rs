@@ -1,5 +1,5 @@
-//! The calls that the broker can make of those that the schema of Cedar allows: a tool has one name, one source, and the hints
-//! that it has; a caller has one profile.
+//! The calls that the broker can make of those that the schema of Cedar allows: a tool has one name, one source, and
+//! the hints that it has; a caller has one profile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -41,7 +41,8 @@ impl<'a> Possible<'a> {
         Self { world, sources, named_sources, profiles }
     }
 
-    /// Returns a policy that forbids the calls with this action that there cannot be; `None` if there can be none at all.
+    /// Returns a policy that forbids the calls with this action that there cannot be; `None` if there can be none at
+    /// all.
     ///
     /// # Errors
     /// It is no policy: a name cannot be written in Cedar.

@@ -12,7 +12,8 @@ use crate::output::{self, BAD, BOLD, escape_hidden};
 pub(super) enum FoundBy {
     /// There is nothing to find: the policies are the same.
     Same,
-    /// By a solver: it is about all calls whose arguments agree with the tools' input schemas. This many others were judged.
+    /// By a solver: it is about all calls whose arguments agree with the tools' input schemas. This many others were
+    /// judged.
     Proof { judged: usize },
     /// By judging calls.
     Search { judged: usize, sample: usize, is_exhaustive: bool, no_proof: String },

@@ -1,5 +1,5 @@
-//! The calls that a search tries: each argument takes the values at which policies can change their mind, drawn from the
-//! constants in both of them and from the tools' input schemas.
+//! The calls that a search tries: each argument takes the values at which policies can change their mind, drawn from
+//! the constants in both of them and from the tools' input schemas.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -130,7 +130,7 @@ pub(super) fn caller(principal: &str, profile: &str, trust: TrustLevel) -> Optio
     Some(Arc::new(caller))
 }
 
-/// Returns the configured profiles with their trust levels. The one that callers have unless others are given is the first.
+/// Returns the configured profiles with their trust levels. The first is the one that callers have by default.
 pub(super) fn profiles(config: &Config) -> Vec<(&str, TrustLevel)> {
     let mut found: Vec<_> = config.profiles.iter().map(|(name, profile)| (name.as_str(), profile.trust)).collect();
     found.sort_by_key(|(name, _)| *name != "default");
@@ -195,7 +195,7 @@ fn anywhere<'a>(constants: &'a Constants, schema: &Value) -> BTreeSet<&'a str> {
 }
 
 impl<'a> Values<'a> {
-    /// Returns the members that an object can have: those of its schema, and those that policies name and no schema declares.
+    /// Returns the members that an object can have: those of its schema, and those that only policies name.
     fn members(&self, schema: &Value, named: &'a NamedMembers) -> Vec<Member<'a>> {
         let declared = schema["properties"].as_object();
         let of_schema = declared.into_iter().flatten().map(|(name, schema)| Member {
@@ -215,7 +215,7 @@ impl<'a> Values<'a> {
         of_schema.chain(further).collect()
     }
 
-    /// Returns the values of an argument at which policies can change their mind. An argument without a type can have any.
+    /// Returns the values of an argument at which policies can change their mind. One without a type can have any.
     fn of(&self, schema: &Value, named: &'a NamedMembers, depth: usize) -> Vec<Value> {
         let listed = schema["enum"].as_array().into_iter().flatten().chain(schema.get("const"));
         let mut values: Vec<Value> = listed.cloned().collect();

@@ -1,5 +1,5 @@
-//! Searches for a call that the new policies let go further: all calls of the sample if they are few enough, and else as many
-//! as that, chosen at random.
+//! Searches for a call that the new policies let go further: all calls of the sample if they are few enough, and else
+//! as many as that, chosen at random.
 
 use portcullis::call::CallView;
 

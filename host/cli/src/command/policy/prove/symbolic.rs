@@ -1,11 +1,12 @@
 //! Proves with the solver cvc5 that policies in Cedar are never wider than others, or finds a call for which they are.
 //!
-//! Two implications are proved for each action of the schema: what the new policies let pass or ask about, the old ones let pass
-//! or ask about; and what the new ones let pass without asking, the old ones did too. For the second one, a permit with
-//! `@requireApproval` counts as a `forbid`.
+//! Two implications are proved for each action of the schema: what the new policies let pass or ask about, the old ones
+//! let pass or ask about; and what the new ones let pass without asking, the old ones did too. For the second one, a
+//! permit with `@requireApproval` counts as a `forbid`.
 //!
-//! `builtin:cedar` denies if a policy fails, where Cedar skips the policy. The new policies may be taken for wider than they are, so
-//! that this difference does not matter for them. The old ones may not, so they must be proved never to fail.
+//! `builtin:cedar` denies if a policy fails, where Cedar skips the policy. The new policies may be taken for wider than
+//! they are, so that this difference does not matter for them. The old ones may not, so they must be proved never to
+//! fail.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,11 +1,11 @@
-//! Arguments on which policies depend and which the input schema does not name. A caller may send them all the same, but for the
-//! solver there are none: a policy that depends on them would be taken for one that never applies.
+//! Arguments on which policies depend and which the input schema does not name. A caller may send them all the same,
+//! but for the solver there are none: a policy that depends on them would be taken for one that never applies.
 
 use cedar_policy::{ActionConstraint, EntityUid, Policy, PolicySet};
 use serde_json::{Map, Value};
 
-/// Returns the name of a member that a policy tests for in calls with this action, and that these types of the calls do not
-/// have. `schema` is Cedar's schema as JSON.
+/// Returns the name of a member that a policy tests for in calls with this action, and that these types of the calls do
+/// not have. `schema` is Cedar's schema as JSON.
 pub(super) fn undeclared(policies: &[&PolicySet], action: &EntityUid, schema: &Value) -> Option<String> {
     let context = context_of(action, schema);
     let of_action = policies.iter().flat_map(|set| set.policies()).filter(|policy| applies(policy, action));
@@ -27,7 +27,8 @@ fn context_of<'a>(action: &EntityUid, schema: &'a Value) -> Option<&'a Value> {
     actions.next()?.get("appliesTo")?.get("context")
 }
 
-/// Looks anywhere in an expression for a `has`, and for records that are used as a whole: a caller may send further members.
+/// Looks anywhere in an expression for a `has`, and for records that are used as a whole: a caller may send further
+/// members.
 fn first_undeclared(expression: &Value, context: Option<&Value>) -> Option<String> {
     match expression {
         Value::Array(parts) => parts.iter().find_map(|part| first_undeclared(part, context)),
