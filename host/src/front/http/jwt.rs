@@ -156,13 +156,13 @@ impl JwtVerifier {
         if let Some(key) = self.keys().find(header, FRESH) {
             return Ok(key);
         }
-        let _turn = match self.turn.try_lock() {
-            Ok(turn) => turn,
+        let turn = self.turn.try_lock().ok();
+        let stale = self.keys().find(header, STALE);
+        let _turn = match (turn, stale) {
+            (Some(turn), _) => turn,
             // Another task requests them, and the issuer may take long to answer, or not answer at all.
-            Err(_) => match self.keys().find(header, STALE) {
-                Some(key) => return Ok(key),
-                None => self.turn.lock().await,
-            },
+            (None, Some(key)) => return Ok(key),
+            (None, None) => self.turn.lock().await,
         };
         let (fresh, rested) = {
             let keys = self.keys();
