@@ -26,10 +26,11 @@ impl LedgerFiles {
     pub fn of(data_dir: &Path) -> Result<Self, LedgerError> {
         let storage = Segments::new(data_dir, StorageLimits::default());
         let nothing_is_removed = storage.lock_for_reading()?;
-        let has_legacy = match state::open_reader(data_dir) {
-            Ok(conn) => legacy::is_present(&conn).map_err(|error| state::error(data_dir, &error))?,
-            Err(LedgerError::Missing(_)) => false,
-            Err(error) => return Err(error),
+        let has_legacy = state::open_reader(data_dir)
+            .and_then(|conn| legacy::is_present(&conn).map_err(|error| state::error(data_dir, &error)));
+        let has_legacy = match has_legacy {
+            Err(error) if state::is_dispensable(&error) => false,
+            has_legacy => has_legacy?,
         };
         if has_legacy {
             let cause =

@@ -54,7 +54,7 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
     /// [`LedgerError`]; either nothing is removed, or what is left of the records is durable.
     fn remove(&self, removed: &RemovedRecords) -> Result<(), LedgerError>;
 
-    /// Completes removals that a crash interrupted.
+    /// Completes removals that a crash interrupted, but for those of which it is not readable what is left.
     ///
     /// # Errors
     /// [`LedgerError`] if the place cannot be read or written.

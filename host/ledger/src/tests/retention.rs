@@ -149,6 +149,26 @@ async fn what_is_left_of_removed_records_can_be_neither_changed_nor_added_nor_ta
 }
 
 #[tokio::test]
+async fn a_damaged_file_about_removed_records_stops_neither_readers_nor_other_removals() {
+    let dir = folder();
+    let first = closed(dir.path(), 3).await;
+    let ledger = open(dir.path()).await;
+    ledger.remove_before(ALL).await.unwrap();
+    ledger.close().await;
+    let next = open(dir.path()).await;
+    let before = records(dir.path()).len();
+    std::fs::write(segment::removed_path(dir.path(), &first), "{}").unwrap();
+    // Somebody put a segment back, so that the removal would have to be completed.
+    std::fs::write(segment(dir.path(), &first), "").unwrap();
+    let said = tampered(dir.path());
+    assert!(said.contains("what is left of removed records"), "{said}");
+    assert_eq!(records(dir.path()).len(), before);
+    assert_eq!(next.remove_before(ALL).await.unwrap().chains, 1, "the chain of the broker before");
+    assert!(files(dir.path(), ledger.chain()).is_empty());
+    next.close().await;
+}
+
+#[tokio::test]
 async fn records_of_seals_and_removals_are_kept_when_they_are_removed_themselves() {
     let dir = folder();
     let mut chains = vec![closed(dir.path(), 3).await];
