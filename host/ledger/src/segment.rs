@@ -169,6 +169,16 @@ impl Storage for Segments {
         self.lock(FlockOperation::LockShared)
     }
 
+    fn lock_dead(&self, chain: &str) -> Result<Option<StorageLock>, LedgerError> {
+        // One that cannot be read is left to the verification.
+        let last = || self.last_place(chain).ok().map(|place| place.segment);
+        let Some(number) = last() else { return Ok(None) };
+        let Some(file) = open(&path(&self.data_dir, chain, number))? else { return Ok(None) };
+        // A writer holds the segment that it writes, and begins the next one before it releases it.
+        let is_dead = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() && last() == Some(number);
+        Ok(is_dead.then(|| Box::new(file) as StorageLock))
+    }
+
     fn digest(&self, chain: &str, upto: ChainPosition) -> Result<Option<(SegmentDigest, bool)>, LedgerError> {
         digest::read(&path(&self.data_dir, chain, upto.segment), upto)
     }

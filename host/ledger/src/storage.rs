@@ -74,6 +74,15 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
     /// [`LedgerError`] if the place cannot be locked.
     fn lock_for_reading(&self) -> Result<Option<StorageLock>, LedgerError>;
 
+    /// Keeps others from a chain until the returned lock is dropped; `None` if its broker lives, or that cannot be
+    /// determined.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if the place cannot be read.
+    fn lock_dead(&self, _chain: &str) -> Result<Option<StorageLock>, LedgerError> {
+        Ok(None)
+    }
+
     /// Returns the digest of the beginning of a segment, up to a place, with whether anything is stored after it; `None`
     /// if less is stored, or the storage has no digests, so that a chain is verified from its beginning each time.
     ///
