@@ -336,3 +336,27 @@ async fn a_segment_ends_after_a_time() {
     ledger.close().await;
     assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_is_made_while_a_broker_writes_has_what_its_lock_file_says() {
+    let (dir, copy) = (folder(), folder());
+    let ledger = open_small(dir.path()).await;
+    append(&ledger, 5).await;
+    let before = files(dir.path(), ledger.chain()).len();
+    let runtime = tokio::runtime::Handle::current();
+    let copied = LedgerFiles::of(dir.path()).unwrap().copy_each(|path| {
+        if path.starts_with("chains") {
+            tokio::task::block_in_place(|| runtime.block_on(append(&ledger, 60)));
+        }
+        let to = copy.path().join(path);
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(dir.path().join(path), to).unwrap();
+        Ok::<_, LedgerError>(())
+    });
+    assert_eq!(copied.unwrap(), 1 + files(dir.path(), ledger.chain()).len());
+    assert!(files(dir.path(), ledger.chain()).len() > before);
+    let found = verify(copy.path()).unwrap();
+    assert!(matches!(found.verdict, ChainStatus::Incomplete { .. }), "{found:?}");
+    assert_eq!(found.chains[0].records, 66);
+    ledger.close().await;
+}

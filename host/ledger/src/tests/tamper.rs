@@ -125,7 +125,7 @@ async fn a_torn_file_is_a_finding_and_no_crash() {
             assert!(matches!(verdict, ChainStatus::Tampered { .. }), "{path:?} to {keep}: {verdict:?}");
             if path == state::path(dir.path()) {
                 assert_eq!(records(dir.path()).len(), 102, "the records are elsewhere");
-                assert!(!LedgerFiles::of(dir.path()).unwrap().paths.is_empty());
+                LedgerFiles::of(dir.path()).unwrap();
             }
         }
         std::fs::write(&path, &whole).unwrap();
