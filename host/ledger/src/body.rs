@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use portcullis_core::digest::Digest;
-use portcullis_core::protocol::{CanonicalError, compare_keys, write_canonical_text, write_canonical_value};
+use portcullis_core::protocol::{CanonicalError, Json, compare_keys, write_canonical_text, write_canonical_value};
 use serde_json::Value;
 
 /// The initial capacity for the values, in bytes: the facts of most events fit.
@@ -16,15 +16,19 @@ const INITIAL_BYTES: usize = 1024;
 /// The initial capacity for members: the facts of most events fit.
 const INITIAL_MEMBERS: usize = 24;
 
-/// The levels around a tree of values that is a fact: the body, and an object in it.
-const LEVELS: usize = 2;
+/// The most levels around a tree of values that is a fact: the record, its body, and objects and lists in that. Readers
+/// of records read 127 levels in all, so a tree has 120.
+const LEVELS: usize = 8;
+
+/// The longest text of a member, in bytes, that a reduced body keeps. A body has some 30 members.
+const MAX_KEPT_BYTES: usize = 4096;
 
 /// A value that can be a fact of an event.
 pub trait Fact {
     /// Appends the canonical text of the value.
     ///
     /// # Errors
-    /// [`CanonicalError`] if it has none.
+    /// [`CanonicalError`] if it has none. What was appended is a value nevertheless, with `null` where one is missing.
     fn write(&self, out: &mut String) -> Result<(), CanonicalError>;
 }
 
@@ -72,22 +76,54 @@ impl EventBody {
         self
     }
 
+    /// Returns the body with the long members and those without a canonical text reduced to their size in bytes and, if
+    /// they have one, their hash: so a call is recorded whatever its payloads are. The member `reduced` says so.
+    pub(super) fn reduced(&self) -> Self {
+        #[derive(serde::Deserialize)]
+        struct Payload {
+            bytes: usize,
+            hash: String,
+        }
+
+        let members = self.members.iter().map(|(key, value)| (key, self.values.get(value.clone()).unwrap_or_default()));
+        let reduced = members.fold(Self::new(), |mut body, (key, text)| {
+            if text.len() <= MAX_KEPT_BYTES {
+                body.set(key.clone(), Written(text));
+            } else {
+                let payload = serde_json::from_str::<Payload>(text).ok();
+                let bytes = payload.as_ref().map_or(text.len(), |payload| payload.bytes);
+                let reduced = Self::new().with("bytes", bytes);
+                let reduced = payload.into_iter().fold(reduced, |reduced, payload| reduced.with("hash", payload.hash));
+                body.set(key.clone(), reduced);
+            }
+            body
+        });
+        reduced.with("reduced", true)
+    }
+
     /// Returns the canonical text.
     ///
     /// # Errors
     /// [`CanonicalError`] if a fact has none.
-    pub(super) fn into_text(self) -> Result<String, CanonicalError> {
+    pub(super) fn to_text(&self) -> Result<String, CanonicalError> {
         let mut out = String::with_capacity(self.values.len() + 16 * self.members.len());
         self.write(&mut out)?;
         Ok(out)
     }
 }
 
+/// Canonical text that was written before.
+struct Written<'a>(&'a str);
+
+impl Fact for Written<'_> {
+    fn write(&self, out: &mut String) -> Result<(), CanonicalError> {
+        out.push_str(self.0);
+        Ok(())
+    }
+}
+
 impl Fact for EventBody {
     fn write(&self, out: &mut String) -> Result<(), CanonicalError> {
-        if let Some(error) = &self.error {
-            return Err(error.clone());
-        }
         let mut members: Vec<_> = self.members.iter().collect();
         members.sort_unstable_by(|a, b| compare_keys(&a.0, &b.0));
         out.push('{');
@@ -100,14 +136,14 @@ impl Fact for EventBody {
             out.push_str(self.values.get(value.clone()).unwrap_or_default());
         }
         out.push('}');
-        Ok(())
+        self.error.clone().map_or(Ok(()), Err)
     }
 }
 
 /// Shows the canonical text, or why there is none.
 impl fmt::Display for EventBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.clone().into_text() {
+        match self.to_text() {
             Ok(text) => f.write_str(&text),
             Err(error) => write!(f, "{error}"),
         }
@@ -134,13 +170,28 @@ impl From<Value> for EventBody {
 /// Reads the facts back, as an object.
 impl From<EventBody> for Value {
     fn from(body: EventBody) -> Self {
-        body.into_text().ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+        body.to_text().ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
     }
 }
 
 impl Fact for Value {
     fn write(&self, out: &mut String) -> Result<(), CanonicalError> {
-        write_canonical_value(self, LEVELS, out)
+        let start = out.len();
+        write_canonical_value(self, LEVELS, out).inspect_err(|_| {
+            out.truncate(start);
+            out.push_str("null");
+        })
+    }
+}
+
+/// A value as people read it ([`Json::to_value`]). One that is nested too deep for a record is a text.
+impl Fact for Json {
+    fn write(&self, out: &mut String) -> Result<(), CanonicalError> {
+        let start = out.len();
+        self.to_value().write(out).or_else(|_| {
+            out.truncate(start);
+            self.as_str().write(out)
+        })
     }
 }
 
@@ -198,15 +249,16 @@ impl<T: Fact> Fact for Option<T> {
 
 impl<T: Fact> Fact for [T] {
     fn write(&self, out: &mut String) -> Result<(), CanonicalError> {
+        let mut written = Ok(());
         out.push('[');
         for (at, fact) in self.iter().enumerate() {
             if at > 0 {
                 out.push(',');
             }
-            fact.write(out)?;
+            written = written.and(fact.write(out));
         }
         out.push(']');
-        Ok(())
+        written
     }
 }
 
@@ -243,7 +295,7 @@ mod tests {
             "micros": 8, "tree": inner, "name": "a \"name\"\u{1}", "on": true, "digest": digest.to_string(),
             "list": [{ "b": 1 }, {}], "none": null,
         });
-        assert_eq!(body.clone().into_text().unwrap(), canonical_value(&tree).unwrap());
+        assert_eq!(body.to_text().unwrap(), canonical_value(&tree).unwrap());
         assert_eq!(Value::from(body), tree);
     }
 
@@ -251,9 +303,26 @@ mod tests {
     fn a_fact_without_a_canonical_text_is_an_error() {
         let deep = (0..200).fold(json!(1), |inner, _| json!([inner]));
         let inner = EventBody::new().with("deep", deep);
-        assert!(inner.clone().into_text().is_err());
-        assert!(EventBody::new().with("inner", inner).with("other", 1u32).into_text().is_err());
-        assert!(EventBody::from(json!("a text")).into_text().is_err(), "its text would be lost");
+        assert!(inner.to_text().is_err());
+        assert!(EventBody::new().with("inner", inner).with("other", 1u32).to_text().is_err());
+        assert!(EventBody::from(json!("a text")).to_text().is_err(), "its text would be lost");
+    }
+
+    #[test]
+    fn a_reduced_body_keeps_the_size_and_the_hash_of_what_is_too_large_or_has_no_text() {
+        let deep = (0..200).fold(json!(1), |inner, _| json!([inner]));
+        let payload = |body: Value| EventBody::new().with("bytes", 7u64).with("body", body).with("hash", "h");
+        let body = EventBody::new()
+            .with("code", "x")
+            .with("deep", payload(deep))
+            .with("large", payload(json!("é".repeat(MAX_KEPT_BYTES))))
+            .with("list", vec!["y".repeat(MAX_KEPT_BYTES)]);
+        assert!(body.to_text().is_err());
+        let expected = json!({
+            "code": "x", "deep": { "body": null, "bytes": 7, "hash": "h" }, "large": { "bytes": 7, "hash": "h" },
+            "list": { "bytes": MAX_KEPT_BYTES + 4 }, "reduced": true,
+        });
+        assert_eq!(Value::from(body.reduced()), expected);
     }
 
     proptest! {
@@ -265,7 +334,7 @@ mod tests {
                 body.set(key.clone(), at);
                 tree.insert(key.clone(), json!(at));
             }
-            prop_assert_eq!(body.into_text().unwrap(), canonical_value(&tree.into()).unwrap());
+            prop_assert_eq!(body.to_text().unwrap(), canonical_value(&tree.into()).unwrap());
         }
     }
 }

@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::LedgerError;
 use super::evidence::CheckpointKey;
-use super::files::names_in;
+use super::files::{names_in, sync_folder};
 use super::record::RecordHash;
 
 /// The folder of the chains' lock files, in the data folder.
@@ -77,12 +77,19 @@ impl ChainLock {
         let named = flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(io::Error::from);
         let lock = Self { chain, path: path.clone(), held: file };
         // The first position is written now, so that the file has its space before the disk can be full.
-        let named =
-            named.and_then(|()| lock.write_position(ChainTip::default())).and_then(|()| fs::rename(&fresh, &path));
+        let named = named
+            .and_then(|()| lock.write_position(ChainTip::default()))
+            .and_then(|()| lock.held.sync_all())
+            .and_then(|()| fs::rename(&fresh, &path));
         if let Err(error) = named {
             // If this fails too, the next broker removes it.
             let _ = fs::remove_file(&fresh);
             return Err(failed(&error));
+        }
+        // It is on disk before the chain has a record: without it nobody would seal the chain.
+        if let Err(error) = sync_folder(&data_dir.join(FOLDER)) {
+            lock.abandon();
+            return Err(error);
         }
         Ok(lock)
     }
@@ -139,6 +146,23 @@ impl UnsealedChainLock {
         flock(&held, FlockOperation::NonBlockingLockExclusive).ok()?;
         // Another broker may have sealed the chain before this one got the lock.
         path.exists().then_some(Self { path, _held: held })
+    }
+
+    /// Locks a chain whose lock file was lost, and gives it another; `None` if it has one. The caller knows that its
+    /// broker is gone, and keeps other brokers from the chain meanwhile.
+    pub(super) fn take_without_file(data_dir: &Path, chain: &str) -> Option<Self> {
+        let path = path(data_dir, chain);
+        // In the order in which it gets these names.
+        if [LOCKED, ENDED, SEALED].iter().any(|extension| path.with_extension(extension).exists()) {
+            return None;
+        }
+        match ChainLock::named(data_dir, chain.to_owned()) {
+            Ok(ChainLock { path, held, .. }) => Some(Self { path, _held: held }),
+            Err(error) => {
+                tracing::warn!(chain, %error, "a chain of the ledger without a lock file is not sealed");
+                None
+            }
+        }
     }
 
     /// Says that the end of the chain is recorded in another chain.

@@ -28,6 +28,8 @@ pub(super) struct RecordedDefinitions(Mutex<DefinitionsOfDay>);
 struct DefinitionsOfDay {
     /// The day, counted from the Unix epoch.
     day: u64,
+    /// The number of records that were lost until now. If more are lost, a definition may be among them.
+    lost: u64,
     digests: HashSet<Digest>,
     bytes: usize,
 }
@@ -37,17 +39,18 @@ impl Ledger {
     /// has it from the same day (UTC). A source itself has none. A day's definitions take 64 MiB at most; further ones
     /// are left out.
     pub fn record_definition(&self, item: &Item) {
-        if let Some(event) = self.inner.definitions.event(item) {
+        if let Some(event) = self.inner.definitions.event(item, self.inner.health.lost_ever()) {
             self.record(event);
         }
     }
 }
 
 impl RecordedDefinitions {
-    /// Returns the event that records the definition of an item, unless the records of this day have it.
-    pub(super) fn event(&self, item: &Item) -> Option<Event> {
+    /// Returns the event that records the definition of an item, unless the records of this day have it. `lost` is the
+    /// number of records that were ever lost.
+    fn event(&self, item: &Item, lost: u64) -> Option<Event> {
         let is_new = item.kind != ItemKind::Source
-            && self.is_new(item.digest, item.definition.as_bytes().len(), now_millis() / DAY);
+            && self.is_new(item.digest, item.definition.as_bytes().len(), now_millis() / DAY, lost);
         is_new.then(|| {
             let body = EventBody::new()
                 .with("source", item.source.as_str())
@@ -59,10 +62,14 @@ impl RecordedDefinitions {
         })
     }
 
-    fn is_new(&self, digest: Digest, bytes: usize, day: u64) -> bool {
+    fn is_new(&self, digest: Digest, bytes: usize, day: u64, lost: u64) -> bool {
         let mut known = self.0.lock();
         if known.day != day {
-            *known = DefinitionsOfDay { day, ..DefinitionsOfDay::default() };
+            *known = DefinitionsOfDay { day, lost, ..DefinitionsOfDay::default() };
+        }
+        if known.lost != lost {
+            known.lost = lost;
+            known.digests.clear();
         }
         if known.digests.contains(&digest) || known.bytes + bytes > MAX_BYTES {
             return false;
@@ -80,11 +87,13 @@ mod tests {
     fn a_definition_is_new_once_a_day_and_only_while_there_is_room() {
         let recorded = RecordedDefinitions::default();
         let (one, other) = (Digest::of(b"one"), Digest::of(b"other"));
-        assert!(recorded.is_new(one, 100, 1));
-        assert!(!recorded.is_new(one, 100, 1), "the day has it");
-        assert!(recorded.is_new(other, MAX_BYTES - 100, 1), "there is just room for it");
-        assert!(!recorded.is_new(Digest::of(b"third"), 1, 1), "there is no room left");
-        assert!(recorded.is_new(one, 100, 2), "another day");
-        assert!(recorded.is_new(Digest::of(b"third"), 1, 2));
+        assert!(recorded.is_new(one, 100, 1, 0));
+        assert!(!recorded.is_new(one, 100, 1, 0), "the day has it");
+        assert!(recorded.is_new(other, MAX_BYTES - 100, 1, 0), "there is just room for it");
+        assert!(!recorded.is_new(Digest::of(b"third"), 1, 1, 0), "there is no room left");
+        assert!(recorded.is_new(one, 100, 2, 0), "another day");
+        assert!(recorded.is_new(Digest::of(b"third"), 1, 2, 0));
+        assert!(recorded.is_new(one, 100, 2, 1), "it may be the record that was lost");
+        assert!(!recorded.is_new(one, 100, 2, 1));
     }
 }

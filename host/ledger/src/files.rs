@@ -22,18 +22,18 @@ pub(super) fn names_in(folder: &Path) -> Result<Vec<String>, LedgerError> {
     names.filter_map(Result::transpose).collect()
 }
 
-/// Creates a private file (0600) with its content on disk. One that is there already is left as it is, and `false`
-/// returned.
+/// Creates a private file (0600) with its content and its name on disk. One that is there already is left as it is, and
+/// `false` returned.
 pub(super) fn create(path: &Path, content: &[u8]) -> Result<bool, LedgerError> {
     let failed = |error: &dyn std::fmt::Display| LedgerError::file("create", path, error);
-    let folder = path.parent().unwrap_or_else(|| Path::new("."));
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(folder).map_err(|error| failed(&error))?;
     file.as_file().set_permissions(Permissions::from_mode(0o600)).map_err(|error| failed(&error))?;
     file.write_all(content).and_then(|()| file.as_file().sync_all()).map_err(|error| failed(&error))?;
     match file.persist_noclobber(path) {
         Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(failed(&error.error)),
-        Ok(_) => Ok(true),
+        Ok(_) => sync_folder(folder).map(|()| true),
     }
 }
 

@@ -11,6 +11,8 @@ use super::LedgerError;
 pub(super) struct LedgerHealth {
     /// The number of records that were lost since the last `ledger.gap`.
     lost: AtomicU64,
+    /// The number of records that were ever lost.
+    lost_ever: AtomicU64,
     trouble: Mutex<Option<LedgerTrouble>>,
 }
 
@@ -26,6 +28,7 @@ pub struct LedgerTrouble {
 impl LedgerHealth {
     /// Counts a record that could not even be queued. The first one since the last gap is logged.
     pub(super) fn count_lost(&self, kind: &'static str, error: &LedgerError) {
+        self.lost_ever.fetch_add(1, Ordering::Relaxed);
         if self.lost.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::error!(kind, %error, "a record was lost; `ledger.gap` will count it and those that follow");
         }
@@ -36,10 +39,16 @@ impl LedgerHealth {
         self.lost.load(Ordering::Relaxed)
     }
 
+    /// Returns how many records were ever lost. What counts as recorded may be among those of which the number is new.
+    pub(super) fn lost_ever(&self) -> u64 {
+        self.lost_ever.load(Ordering::Relaxed)
+    }
+
     /// Notes that records were not written, and that `lost` of them never will be. The first failure is logged; later
     /// ones are only counted.
     pub(super) fn failed(&self, error: &LedgerError, lost: u64) {
         self.lost.fetch_add(lost, Ordering::Relaxed);
+        self.lost_ever.fetch_add(lost, Ordering::Relaxed);
         let mut trouble = self.lock();
         if trouble.is_none() {
             tracing::error!(%error, "the ledger cannot be written, and calls are refused until it can");

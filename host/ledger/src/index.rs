@@ -12,6 +12,7 @@ mod key;
 mod slices;
 mod vocabulary;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -26,6 +27,7 @@ use self::add::ChainState;
 pub(super) use self::calls::{IndexedRecord, WalkedCalls};
 pub(super) use self::check::{IndexCheck, IndexComparison, IndexPlaces};
 pub(super) use self::facts::RecordNames;
+use self::forget::FileVersion;
 pub(super) use self::key::{call_of, first_key_at, key_of};
 pub(super) use self::slices::TextSearch;
 pub(super) use self::vocabulary::{CallClass, UNLISTED};
@@ -55,6 +57,8 @@ pub(super) struct RecordIndex {
     storage: Arc<dyn Storage>,
     /// The state, if format 1 began it: its records are in there.
     legacy: Option<Connection>,
+    /// The files about removed records that were read, by chain.
+    forgotten: RefCell<HashMap<String, FileVersion>>,
 }
 
 /// A record of format 1.
@@ -74,7 +78,7 @@ impl RecordIndex {
     pub(super) fn open(data_dir: &Path, storage: Arc<dyn Storage>) -> Result<Self, LedgerError> {
         let state = match state::open_reader(data_dir) {
             Ok(conn) => Some(conn),
-            Err(LedgerError::Missing(_)) if !storage.chains()?.is_empty() => None,
+            Err(error) if state::is_dispensable(&error) && !storage.chains()?.is_empty() => None,
             Err(error) => return Err(error),
         };
         let legacy = state.filter(|conn| legacy::is_present(conn).unwrap_or(false));
@@ -89,7 +93,7 @@ impl RecordIndex {
             connect(&path).or_else(|_| prepare(Connection::open("")?))
         });
         let conn = conn.map_err(|error| failed(data_dir, &error))?;
-        Ok(Self { conn, data_dir: data_dir.to_owned(), storage, legacy })
+        Ok(Self { conn, data_dir: data_dir.to_owned(), storage, legacy, forgotten: RefCell::default() })
     }
 
     /// Returns the index if it exists.

@@ -170,11 +170,16 @@ impl Event {
 
     /// Prepares everything except the place in the chain, so that the writer's thread only has to concatenate and hash.
     /// `config` is the digest of the configuration under which it happened; records of the ledger itself have none.
+    /// An intent, a refusal or an outcome is recorded whatever its payloads are: [reduced](EventBody::reduced) if need be.
     pub(super) fn draft(self, config: Option<&Arc<str>>) -> Result<UnchainedRecord, LedgerError> {
-        let body = self.body.into_text().map_err(|error| LedgerError::Body(error.to_string()))?;
-        if body.len() > MAX_RECORD_BYTES {
-            return Err(LedgerError::TooLarge { size: body.len() });
-        }
+        let is_of_call = matches!(self.kind, EventKind::CallIntent | EventKind::CallDenied | EventKind::ToolCompleted);
+        let body = match text_of(&self.body) {
+            Err(error) if is_of_call => {
+                tracing::debug!(kind = self.kind.as_str(), %error, "a call is recorded without its payloads");
+                text_of(&self.body.reduced())?
+            }
+            text => text?,
+        };
         Ok(UnchainedRecord {
             at: now_millis(),
             kind: self.kind,
@@ -183,6 +188,15 @@ impl Event {
             config: config.cloned(),
             body,
         })
+    }
+}
+
+/// Returns the text of a body, if a record may have it.
+fn text_of(body: &EventBody) -> Result<String, LedgerError> {
+    let text = body.to_text().map_err(|error| LedgerError::Body(error.to_string()))?;
+    match text.len() {
+        size if size > MAX_RECORD_BYTES => Err(LedgerError::TooLarge { size }),
+        _ => Ok(text),
     }
 }
 
@@ -339,6 +353,18 @@ mod tests {
             Event::new(EventKind::SourceLog, json!({ "deep": deep })).draft(None),
             Err(LedgerError::Body(_))
         ));
+    }
+
+    #[test]
+    fn what_is_said_of_a_call_is_recorded_whatever_its_payloads_are() {
+        for kind in [EventKind::CallIntent, EventKind::CallDenied, EventKind::ToolCompleted] {
+            let body =
+                json!({ "code": "x", "arguments": { "bytes": 1, "hash": "h", "body": "x".repeat(MAX_RECORD_BYTES) } });
+            let record: Record =
+                serde_json::from_str(&Event::new(kind, body).draft(None).unwrap().text("0", 2, 0)).unwrap();
+            let expected = json!({ "code": "x", "arguments": { "bytes": 1, "hash": "h" }, "reduced": true });
+            assert_eq!(record.body, expected);
+        }
     }
 
     #[test]

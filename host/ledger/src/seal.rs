@@ -40,22 +40,34 @@ impl ChainSeal {
 /// wait for thousands of files.
 const MAX_SEALS: usize = 256;
 
-/// Returns the seals for chains that have none and whose brokers are certainly gone, first those of brokers that died.
-/// A chain with fewer records than its broker had written is sealed where the broker had come, so that the missing
-/// records are noticed.
+/// Returns the seals for chains that have none and whose brokers are certainly gone, first those of brokers that died. A
+/// chain with fewer records than its broker had written is sealed where the broker had come, so that the missing records
+/// are noticed. A chain whose lock file was lost is sealed too.
 pub(super) fn seals_due(state: &State, storage: &dyn Storage, data_dir: &Path) -> Result<Vec<ChainSeal>, LedgerError> {
-    let (ended, sealed) = (chain::ended(data_dir)?, chain::sealed(data_dir)?);
-    let unsealed = chain::all(data_dir)?.into_iter().filter(|chain| !sealed.contains(chain));
-    let (ended, dead): (Vec<_>, Vec<_>) = unsealed.partition(|chain| ended.contains(chain));
+    // This is listed first: a chain has its lock file before its first record.
+    let stored = storage.chains()?;
+    let all = chain::all(data_dir)?;
+    let (has_end, sealed) = (chain::ended(data_dir)?, chain::sealed(data_dir)?);
+    let without_file: Vec<_> = stored.difference(&all).cloned().collect();
+    let unsealed = all.into_iter().filter(|chain| !sealed.contains(chain));
+    let (ended, dead): (Vec<_>, Vec<_>) = unsealed.partition(|chain| has_end.contains(chain));
     let has_legacy = state.run(legacy::is_present)?;
     let ended_in_legacy = if has_legacy { state.run(legacy::ended)? } else { Default::default() };
     let mut due = Vec::new();
-    for chain in dead.into_iter().chain(ended) {
+    let locked = dead.into_iter().chain(ended).map(|chain| (chain, true));
+    for (chain, has_file) in without_file.into_iter().map(|chain| (chain, false)).chain(locked) {
         if due.len() == MAX_SEALS {
             break;
         }
-        let Some(lock) = UnsealedChainLock::take(data_dir, &chain) else { continue };
-        let mut end = match end_of(storage, &chain) {
+        let lock = match has_file {
+            true => UnsealedChainLock::take(data_dir, &chain),
+            false => {
+                let alone = storage.lock_dead(&chain).ok().flatten();
+                alone.and_then(|_alone| UnsealedChainLock::take_without_file(data_dir, &chain))
+            }
+        };
+        let Some(lock) = lock else { continue };
+        let mut end = match end_of(storage, &chain, has_end.contains(&chain)) {
             Ok(end) => end,
             Err(error) => {
                 tracing::warn!(chain, %error, "the records of a broker that is gone cannot be read, and are not sealed");
@@ -82,8 +94,9 @@ struct FoundEnd {
     is_stopped: bool,
 }
 
-/// Finds the end of a chain. If its broker died, makes durable what was written of it.
-fn end_of(storage: &dyn Storage, chain: &str) -> Result<FoundEnd, LedgerError> {
+/// Finds the end of a chain. Makes durable what was written of it, unless its lock file says that it `has_end`: that is
+/// said after the end is on disk.
+fn end_of(storage: &dyn Storage, chain: &str, has_end: bool) -> Result<FoundEnd, LedgerError> {
     let mut reader = storage.read(chain, storage.last_place(chain)?)?;
     let mut last = last_batch(&mut *reader)?;
     if last.is_none() {
@@ -98,7 +111,7 @@ fn end_of(storage: &dyn Storage, chain: &str) -> Result<FoundEnd, LedgerError> {
     };
     let record = record.and_then(|record| serde_json::from_str::<Record>(&record.text).ok());
     let is_stopped = record.is_some_and(|record| record.kind == EventKind::BrokerStopped.as_str());
-    if !is_stopped {
+    if !has_end {
         storage.finish(chain, reader.place(), reader.end()? == ChainEnd::Clean)?;
     }
     Ok(FoundEnd { tip: last.map(|batch| batch.tip).unwrap_or_default(), is_stopped })

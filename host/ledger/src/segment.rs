@@ -9,7 +9,7 @@ mod frame;
 mod reader;
 mod writer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -142,11 +142,21 @@ impl Storage for Segments {
 
     fn complete_removals(&self) -> Result<(), LedgerError> {
         let names = names_in(&folder(&self.data_dir))?;
+        let mut segments: HashMap<&str, Vec<u32>> = HashMap::new();
+        for (chain, number) in names.iter().filter_map(|name| parse(name)) {
+            segments.entry(chain).or_default().push(number);
+        }
         for chain in self.removed_chains()? {
-            let last = self.removed(&chain)?.map_or(0, |removed| removed.segment);
-            let of_chain = names.iter().filter_map(|name| parse(name)).filter(|(found, _)| *found == chain);
-            let mut left = of_chain.filter(|(_, number)| *number <= last);
-            left.try_for_each(|(_, number)| self.remove_segment(&chain, number))?;
+            let Some(numbers) = segments.get(chain.as_str()) else { continue };
+            let last = match self.removed(&chain) {
+                Ok(removed) => removed.map_or(0, |removed| removed.segment),
+                Err(error) => {
+                    tracing::warn!(chain, %error, "a removal of old records cannot be completed");
+                    continue;
+                }
+            };
+            let mut left = numbers.iter().filter(|number| **number <= last);
+            left.try_for_each(|number| self.remove_segment(&chain, *number))?;
         }
         Ok(())
     }
@@ -157,6 +167,16 @@ impl Storage for Segments {
 
     fn lock_for_reading(&self) -> Result<Option<StorageLock>, LedgerError> {
         self.lock(FlockOperation::LockShared)
+    }
+
+    fn lock_dead(&self, chain: &str) -> Result<Option<StorageLock>, LedgerError> {
+        // One that cannot be read is left to the verification.
+        let last = || self.last_place(chain).ok().map(|place| place.segment);
+        let Some(number) = last() else { return Ok(None) };
+        let Some(file) = open(&path(&self.data_dir, chain, number))? else { return Ok(None) };
+        // A writer holds the segment that it writes, and begins the next one before it releases it.
+        let is_dead = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() && last() == Some(number);
+        Ok(is_dead.then(|| Box::new(file) as StorageLock))
     }
 
     fn digest(&self, chain: &str, upto: ChainPosition) -> Result<Option<(SegmentDigest, bool)>, LedgerError> {

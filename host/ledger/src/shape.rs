@@ -15,18 +15,28 @@ const MAX_KEYS: usize = 64;
 /// The longest key that is kept, in bytes; a longer one is data.
 const MAX_KEY_BYTES: usize = 64;
 
+/// The most text of a whole shape, in bytes; beyond it only types and numbers of keys are given. A record has room for
+/// several shapes, and as a tree one takes some twenty times its text.
+const MAX_BYTES: usize = 64 * 1024;
+
+/// The text of a value in a shape besides its key, in bytes, as [`MAX_BYTES`] counts it.
+const VALUE_BYTES: usize = 24;
+
 /// Returns the redacted shape of a payload: `"string(12)"` with the length in characters, `"number"`, `"boolean"`,
-/// `"null"`; `["array(3)", shape of the first item]`; objects by key. Below six levels only the type is given, and
-/// beyond 64 keys only how many more there are. Keys are kept, since they name parameters; a key over 64 bytes is cut.
+/// `"null"`; `["array(3)", shape of the first item]`; objects by key. Below six levels, and once the shape has about
+/// 64 KiB, only the type is given; beyond 64 keys of an object, and once the shape has that size, only how many more
+/// there are. Keys are kept, since they name parameters; a key over 64 bytes is cut.
 #[must_use]
 pub fn shape(json: &Json) -> Value {
-    Scan { json, rest: json.as_str() }.shape(0)
+    Scan { json, rest: json.as_str(), room: MAX_BYTES }.shape(0)
 }
 
 /// The unread rest of a text that is known to be JSON. Payloads are large, so each byte is read once.
 struct Scan<'a> {
     json: &'a Json,
     rest: &'a str,
+    /// The text that the shape may still have, in bytes.
+    room: usize,
 }
 
 impl<'a> Scan<'a> {
@@ -55,13 +65,15 @@ impl<'a> Scan<'a> {
             self.skip();
             return "object".into();
         }
-        let (mut out, mut keys) = (Map::new(), 0);
+        let (mut out, mut listed, mut keys) = (Map::new(), 0, 0);
         self.advance(1);
         while self.peek() == Some(b'"') {
             let key = self.string();
             self.take(b':');
-            if keys < MAX_KEYS {
+            // As it is written, a key is no shorter than in a record.
+            if listed < MAX_KEYS && self.takes_room(key.len().min(6 * MAX_KEY_BYTES)) {
                 out.insert(truncated(&decoded(key)), self.shape(depth + 1));
+                listed += 1;
             } else {
                 self.skip();
             }
@@ -69,7 +81,8 @@ impl<'a> Scan<'a> {
             self.take(b',');
         }
         self.take(b'}');
-        if let Some(more) = keys.checked_sub(MAX_KEYS).filter(|more| *more > 0) {
+        let more = keys - listed;
+        if more > 0 {
             out.insert("…".into(), format!("{more} more keys").into());
         }
         Value::Object(out)
@@ -79,7 +92,7 @@ impl<'a> Scan<'a> {
         let (mut first, mut items) = (None, 0);
         self.advance(1);
         while !matches!(self.peek(), None | Some(b']')) {
-            if items == 0 && depth < MAX_DEPTH {
+            if items == 0 && depth < MAX_DEPTH && self.takes_room(0) {
                 first = Some(self.shape(depth + 1));
             } else {
                 self.skip();
@@ -90,6 +103,13 @@ impl<'a> Scan<'a> {
         self.take(b']');
         let length = Value::from(format!("array({items})"));
         std::iter::once(length).chain(first).collect()
+    }
+
+    /// Takes the room of a value with a key of this length, or returns false if there is not enough.
+    fn takes_room(&mut self, key: usize) -> bool {
+        let left = self.room.checked_sub(key + VALUE_BYTES);
+        self.room = left.unwrap_or(0);
+        left.is_some()
     }
 
     /// Skips one value.
@@ -235,6 +255,16 @@ mod tests {
             shape_of(Value::from(table).to_string()),
             json!(["array(100)", {"a": ["array(2)", "number"], "b": {}}])
         );
+
+        let level = |inner: &str| {
+            let members: Vec<_> = (0..MAX_KEYS).map(|at| format!("\"{at}\":{inner}")).collect();
+            format!("{{{}}}", members.join(","))
+        };
+        let shown = shape_of(level(&level(&level("[]")))).to_string();
+        assert!(shown.len() < 100 * 1024, "{}", shown.len());
+        assert!(shown.contains(r#"{"0":["array(0)"],"1":["array(0)"],"#) && shown.contains(" more keys"));
+        let lists = level(&level(&format!("{}0{}", "[".repeat(9), "]".repeat(9))));
+        assert!(shape_of(lists).to_string().len() < 100 * 1024);
 
         let long = format!("{{\"{}\":1}}", "é".repeat(100));
         let shown = shape_of(long);

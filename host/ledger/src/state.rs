@@ -124,6 +124,16 @@ pub(super) fn open_reader(data_dir: &Path) -> Result<Connection, LedgerError> {
     }
 }
 
+/// Reports whether the records can be read without the state, after this error: it is missing, or no ledger can read it.
+/// The latter is a finding of a verification.
+pub(super) fn is_dispensable(error: &LedgerError) -> bool {
+    let is_bad = matches!(error, LedgerError::Damaged { .. } | LedgerError::Foreign(_) | LedgerError::Store { .. });
+    if is_bad {
+        tracing::warn!(%error, "records are read without those that an earlier version may have written there");
+    }
+    is_bad || matches!(error, LedgerError::Missing(_))
+}
+
 /// Hardens a connection. Anyone may have written the file, so its schema is not trusted, and its pages are checked as
 /// they are read.
 pub(super) fn harden(conn: &Connection, busy: Duration) -> rusqlite::Result<()> {

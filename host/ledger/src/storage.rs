@@ -54,7 +54,7 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
     /// [`LedgerError`]; either nothing is removed, or what is left of the records is durable.
     fn remove(&self, removed: &RemovedRecords) -> Result<(), LedgerError>;
 
-    /// Completes removals that a crash interrupted.
+    /// Completes removals that a crash interrupted, but for those of which it is not readable what is left.
     ///
     /// # Errors
     /// [`LedgerError`] if the place cannot be read or written.
@@ -74,9 +74,17 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
     /// [`LedgerError`] if the place cannot be locked.
     fn lock_for_reading(&self) -> Result<Option<StorageLock>, LedgerError>;
 
-    /// Returns the digest of the beginning of a segment, up to a place, with whether anything is stored after it;
-    /// `None` if less is stored, or the storage has no digests, so that a chain is verified from its beginning each
-    /// time.
+    /// Keeps others from a chain until the returned lock is dropped; `None` if its broker lives, or that cannot be
+    /// determined.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if the place cannot be read.
+    fn lock_dead(&self, _chain: &str) -> Result<Option<StorageLock>, LedgerError> {
+        Ok(None)
+    }
+
+    /// Returns the digest of the beginning of a segment, up to a place, with whether anything is stored after it; `None`
+    /// if less is stored, or the storage has no digests, so that a chain is verified from its beginning each time.
     ///
     /// # Errors
     /// [`LedgerError`] if the place cannot be read.

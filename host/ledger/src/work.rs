@@ -131,6 +131,11 @@ impl WorkQueue {
         self.end(WriterEnd::Dropped);
     }
 
+    /// Reports whether the end of the work was asked for.
+    pub(super) fn is_ending(&self) -> bool {
+        self.state.lock().ending.is_some()
+    }
+
     /// Says that the writer has released the chain. Callers of what is left are told that the ledger is closed.
     pub(super) fn release(&self) {
         let mut state = self.state.lock();

@@ -100,13 +100,16 @@ struct Writer {
     runs: RunNumbers,
 }
 
-/// Drops the writer, which releases its chain, and tells those who wait for that, also when the thread panics.
+/// Drops the writer, which releases its chain, and tells those who wait for that, also when the thread panics. A ledger
+/// whose writer panicked cannot be written any more, and says so.
 struct Release<'a>(&'a SharedWriter);
 
 impl Drop for Release<'_> {
     fn drop(&mut self) {
         let writer = self.0.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(writer);
+        if let Some(writer) = writer.filter(|_| !self.0.work.is_ending()) {
+            writer.health.failed(&LedgerError::Closed, 0);
+        }
         self.0.work.release();
     }
 }

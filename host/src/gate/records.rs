@@ -121,7 +121,7 @@ pub(super) fn recorded_payload(ledger: &Ledger, json: &Json, detail: Detail) -> 
     let bytes = json.as_bytes().len();
     let body = EventBody::new().with("bytes", bytes);
     let body = match detail {
-        Detail::Full if bytes <= MAX_BODY_BYTES => body.with("body", json.to_value()),
+        Detail::Full if bytes <= MAX_BODY_BYTES => body.with("body", json),
         Detail::Sealed if bytes <= MAX_BODY_BYTES => {
             let sealed = ledger.seal_body(&hash, json.as_bytes());
             let body = body.with("shape", shape(json));

@@ -25,6 +25,9 @@ use crate::schema_repair::Repair;
 /// The largest number of tools that are off and named to an agent.
 const MAX_OFF_NAMED: usize = 8;
 
+/// The most text of the names that a record lists, in bytes: a name may be an address of 8 KiB.
+const MAX_RECORDED_BYTES: usize = 64 * 1024;
+
 /// The items of one kind that a session sees.
 #[derive(Debug)]
 pub(super) struct SessionCatalog {
@@ -252,4 +255,33 @@ fn about_to_be_shown(entry: &VisibleItem, caller: &Arc<Caller>) -> Arc<Call> {
     let method = entry.item.kind.use_method();
     let params = Params::parse(&method, Json::empty_object());
     Arc::new(Call::new(&method, params, caller, entry.item.clone(), entry.risk))
+}
+
+/// Returns the first of these names, as many as a record lists, and the number of the others.
+pub(super) fn recorded_names<'a>(names: impl IntoIterator<Item = &'a Arc<str>>) -> (Vec<&'a str>, usize) {
+    let (mut listed, mut room, mut further) = (Vec::new(), MAX_RECORDED_BYTES, 0);
+    for name in names {
+        match room.checked_sub(name.len()).filter(|_| further == 0) {
+            Some(left) => {
+                listed.push(&**name);
+                room = left;
+            }
+            None => further += 1,
+        }
+    }
+    (listed, further)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_lists_the_first_names_and_counts_the_others() {
+        let long = (0..100).map(|_| Arc::<str>::from("x".repeat(8 * 1024)));
+        let names: Vec<Arc<str>> = long.chain([Arc::from("y")]).collect();
+        let (listed, further) = recorded_names(&names);
+        assert_eq!((listed.len(), further), (8, 93));
+        assert_eq!(recorded_names(names.last()), (vec!["y"], 0));
+    }
 }

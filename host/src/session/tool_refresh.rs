@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::configured::ConfiguredSession;
 use super::discovery::{self, ListResult, ListedItems, PendingSource};
-use super::listing::SessionCatalog;
+use super::listing::{SessionCatalog, recorded_names};
 use super::lists::KINDS;
 use crate::config::ToolListUpdates;
 use crate::context::Upstream;
@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// session keeps its tools.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The largest number of added, of removed and of changed names that a log line shows; the ledger has all.
+/// The largest number of added, of removed and of changed names that a log line shows; the ledger has more.
 const MAX_SHOWN_NAMES: usize = 16;
 
 /// The refreshes of a session's tools: the sources whose tools are being refreshed, and the lock that orders them.
@@ -243,10 +243,16 @@ impl ConfiguredSession {
             changed = shown(changed),
             "the items that a session can use have changed"
         );
-        let all = |names: &BTreeSet<Arc<str>>| names.iter().map(|name| json!(&**name)).collect::<Vec<_>>();
-        let mut body = json!({ "added": all(added), "removed": all(removed), "changed": all(changed) });
-        if let Some(body) = body.as_object_mut().filter(|_| kind != ItemKind::Tool) {
-            body.insert("kind".to_owned(), json!(kind.as_str()));
+        let (added, removed, changed) = (recorded_names(added), recorded_names(removed), recorded_names(changed));
+        let further = added.1 + removed.1 + changed.1;
+        let mut body = json!({ "added": added.0, "removed": removed.0, "changed": changed.0 });
+        if let Some(body) = body.as_object_mut() {
+            if kind != ItemKind::Tool {
+                body.insert("kind".to_owned(), json!(kind.as_str()));
+            }
+            if further > 0 {
+                body.insert("further".to_owned(), json!(further));
+            }
         }
         self.record(ledger::EventKind::ListChanged, body);
         self.notify_change(kind);

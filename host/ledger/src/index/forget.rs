@@ -1,39 +1,65 @@
 //! Records that were removed because of their age leave the index too.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::SystemTime;
 
 use rusqlite::{OptionalExtension as _, params};
 
 use super::add::class_by_records;
 use super::vocabulary::Vocabulary;
 use super::{RecordIndex, slices};
-use crate::LedgerError;
+use crate::{LedgerError, segment};
+
+/// The size of a file, and when it was written.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct FileVersion(u64, SystemTime);
+
+impl FileVersion {
+    fn of(path: &Path) -> Option<Self> {
+        let found = fs::metadata(path).ok()?;
+        Some(Self(found.len(), found.modified().ok()?))
+    }
+}
 
 impl RecordIndex {
-    /// Takes out the records that were removed because of their age.
+    /// Takes out the records that were removed because of their age. A file about them is read again only if it was
+    /// replaced; one that cannot be read is a finding of a verification.
     ///
     /// # Errors
     /// [`LedgerError`] if the index cannot be written.
     pub(crate) fn forget_removed(&self) -> Result<(), LedgerError> {
-        let chains = self.storage.removed_chains()?;
-        if chains.is_empty() {
-            return Ok(());
-        }
-        let sql = "SELECT removed FROM chains WHERE chain = ?1";
-        for chain in chains {
-            let Some(removed) = self.storage.removed(&chain)? else { continue };
-            let known = self.conn.prepare_cached(sql).and_then(|mut query| query.query_row([&chain], |row| row.get(0)));
-            let known: i64 = known.optional().map_err(|error| self.failed(&error))?.unwrap_or(0);
-            let seq = removed.tip.seq.cast_signed();
-            if known < seq {
-                let transaction = self.begin()?;
-                let id = self.chain_id(&chain)?;
-                let noted = self
-                    .forget(id, seq)
-                    .and_then(|()| self.conn.execute("UPDATE chains SET removed = ?2 WHERE id = ?1", [id, seq]))
-                    .and_then(|_| transaction.commit());
-                noted.map_err(|error| self.failed(&error))?;
+        for chain in self.storage.removed_chains()? {
+            let version = FileVersion::of(&segment::removed_path(&self.data_dir, &chain));
+            if version.is_some() && self.forgotten.borrow().get(&chain) == version.as_ref() {
+                continue;
             }
+            let removed = self.storage.removed(&chain).unwrap_or_else(|error| {
+                tracing::warn!(chain, %error, "removed records stay in the index");
+                None
+            });
+            if let Some(removed) = removed {
+                self.forget_first(&chain, removed.tip.seq.cast_signed())?;
+            }
+            self.forgotten.borrow_mut().extend(version.map(|version| (chain, version)));
+        }
+        Ok(())
+    }
+
+    /// Takes out the records of a chain up to this number, unless they are out.
+    fn forget_first(&self, chain: &str, seq: i64) -> Result<(), LedgerError> {
+        let sql = "SELECT removed FROM chains WHERE chain = ?1";
+        let known = self.conn.prepare_cached(sql).and_then(|mut query| query.query_row([chain], |row| row.get(0)));
+        let known: i64 = known.optional().map_err(|error| self.failed(&error))?.unwrap_or(0);
+        if known < seq {
+            let transaction = self.begin()?;
+            let id = self.chain_id(chain)?;
+            let noted = self
+                .forget(id, seq)
+                .and_then(|()| self.conn.execute("UPDATE chains SET removed = ?2 WHERE id = ?1", [id, seq]))
+                .and_then(|_| transaction.commit());
+            noted.map_err(|error| self.failed(&error))?;
         }
         Ok(())
     }

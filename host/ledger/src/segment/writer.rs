@@ -192,8 +192,12 @@ impl OpenSegment {
         Ok(segment)
     }
 
-    /// Reports whether the next segment is to begin.
+    /// Reports whether the next segment is to begin: never while something stands after the end that an append left which
+    /// failed, because readers would take that for the end of the chain, or for its records.
     fn is_full(&self, limits: StorageLimits) -> bool {
+        if self.failed > self.end {
+            return false;
+        }
         // A clock that was set back makes a segment younger, which does no harm.
         let age = self.begun.elapsed().unwrap_or_default();
         self.end >= limits.segment.unwrap_or(SEGMENT_BYTES) || age >= limits.age.unwrap_or(SEGMENT_AGE)
@@ -348,6 +352,23 @@ mod tests {
             }
             assert_eq!((read.len(), reader.end().unwrap()), (to, ChainEnd::Clean));
             assert_eq!(read, all[..to]);
+        }
+    }
+
+    #[test]
+    fn a_segment_ends_only_once_nothing_is_left_of_a_failed_append() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(crate::segment::folder(dir.path())).unwrap();
+        let limits = StorageLimits { age: Some(Duration::ZERO), ..StorageLimits::default() };
+        let all = records(4);
+        let mut writer = SegmentWriter::new(dir.path(), "X", limits);
+        for (from, leaves, number) in [(0, false, 1), (1, false, 2), (2, true, 2), (3, false, 3)] {
+            if leaves {
+                let open = writer.open.as_mut().unwrap();
+                open.failed = open.end + 100;
+            }
+            writer.append(&all[from..=from]).unwrap();
+            assert_eq!(writer.open.as_ref().unwrap().number, number, "record {from}");
         }
     }
 }

@@ -178,6 +178,23 @@ async fn a_storage_that_fails_stops_calls_and_the_gap_is_recorded() {
 }
 
 #[tokio::test]
+async fn a_definition_that_was_lost_is_recorded_with_the_next_call() {
+    let dir = folder();
+    let (storage, setup) = FaultyStorage::new(dir.path());
+    let ledger = Ledger::open_with(dir.path(), started(), setup).await.unwrap();
+    let item = portcullis_core::testing::view("{}").call.item.clone();
+    storage.fail();
+    ledger.record_definition(&item);
+    assert!(ledger.flush().await.is_err());
+    storage.work();
+    for _ in 0..2 {
+        ledger.record_definition(&item);
+    }
+    ledger.close().await;
+    assert_eq!(kinds(dir.path()), ["broker.started", "ledger.gap", "definition.called", "broker.stopped"]);
+}
+
+#[tokio::test]
 async fn nobody_waits_for_a_writer_that_panicked() {
     let dir = folder();
     let (storage, setup) = FaultyStorage::new(dir.path());
@@ -186,6 +203,7 @@ async fn nobody_waits_for_a_writer_that_panicked() {
     for _ in 0..2 {
         assert_eq!(intend(&ledger, event(EventKind::CallIntent), None).await, Err(LedgerError::Closed));
     }
+    assert_eq!(ledger.trouble(), Some(LedgerTrouble { error: LedgerError::Closed, lost: 0 }));
     ledger.close().await;
     assert!(!is_live(dir.path(), ledger.chain()));
 }

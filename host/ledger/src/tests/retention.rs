@@ -149,6 +149,26 @@ async fn what_is_left_of_removed_records_can_be_neither_changed_nor_added_nor_ta
 }
 
 #[tokio::test]
+async fn a_damaged_file_about_removed_records_stops_neither_readers_nor_other_removals() {
+    let dir = folder();
+    let first = closed(dir.path(), 3).await;
+    let ledger = open(dir.path()).await;
+    ledger.remove_before(ALL).await.unwrap();
+    ledger.close().await;
+    let next = open(dir.path()).await;
+    let before = records(dir.path()).len();
+    std::fs::write(segment::removed_path(dir.path(), &first), "{}").unwrap();
+    // Somebody put a segment back, so that the removal would have to be completed.
+    std::fs::write(segment(dir.path(), &first), "").unwrap();
+    let said = tampered(dir.path());
+    assert!(said.contains("what is left of removed records"), "{said}");
+    assert_eq!(records(dir.path()).len(), before);
+    assert_eq!(next.remove_before(ALL).await.unwrap().chains, 1, "the chain of the broker before");
+    assert!(files(dir.path(), ledger.chain()).is_empty());
+    next.close().await;
+}
+
+#[tokio::test]
 async fn records_of_seals_and_removals_are_kept_when_they_are_removed_themselves() {
     let dir = folder();
     let mut chains = vec![closed(dir.path(), 3).await];
@@ -317,4 +337,28 @@ async fn a_segment_ends_after_a_time() {
     assert_eq!(files(dir.path(), ledger.chain()).len(), 4, "each append began another");
     ledger.close().await;
     assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_is_made_while_a_broker_writes_has_what_its_lock_file_says() {
+    let (dir, copy) = (folder(), folder());
+    let ledger = open_small(dir.path()).await;
+    append(&ledger, 5).await;
+    let before = files(dir.path(), ledger.chain()).len();
+    let runtime = tokio::runtime::Handle::current();
+    let copied = LedgerFiles::of(dir.path()).unwrap().copy_each(|path| {
+        if path.starts_with("chains") {
+            tokio::task::block_in_place(|| runtime.block_on(append(&ledger, 60)));
+        }
+        let to = copy.path().join(path);
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(dir.path().join(path), to).unwrap();
+        Ok::<_, LedgerError>(())
+    });
+    assert_eq!(copied.unwrap(), 1 + files(dir.path(), ledger.chain()).len());
+    assert!(files(dir.path(), ledger.chain()).len() > before);
+    let found = verify(copy.path()).unwrap();
+    assert!(matches!(found.verdict, ChainStatus::Incomplete { .. }), "{found:?}");
+    assert_eq!(found.chains[0].records, 66);
+    ledger.close().await;
 }

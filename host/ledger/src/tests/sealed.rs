@@ -211,6 +211,12 @@ async fn the_data_keys_are_among_the_files_of_a_ledger() {
     let ledger = open(dir.path()).await;
     seal(&ledger, recipient, DAY, "text").await;
     ledger.close().await;
-    let paths = LedgerFiles::of(dir.path()).unwrap().paths;
+    let mut paths = Vec::new();
+    let files = LedgerFiles::of(dir.path()).unwrap();
+    let listed = files.copy_each(|path| {
+        paths.push(path.to_owned());
+        Ok::<_, LedgerError>(())
+    });
+    assert_eq!(listed.unwrap(), paths.len());
     assert!(paths.iter().any(|path| path.starts_with("keys")), "{paths:?}");
 }

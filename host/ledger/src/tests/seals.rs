@@ -126,6 +126,46 @@ async fn a_segment_that_a_broker_writes_is_not_cut_even_if_its_lock_file_was_rep
 }
 
 #[tokio::test]
+async fn a_dead_chain_without_a_lock_file_is_sealed_and_a_live_one_is_not() {
+    let dir = folder();
+    let lock = |chain: &str| dir.path().join("chains").join(format!("{chain}.lock"));
+    let (dead, live) = (died(dir.path()).await, open(dir.path()).await);
+    // The live one has sealed it.
+    assert_eq!(seals(dir.path()), [(dead.clone(), 4)]);
+    let lost = died(dir.path()).await;
+    std::fs::remove_file(lock(&lost)).unwrap();
+    std::fs::remove_file(lock(live.chain())).unwrap();
+    closed(dir.path(), 0).await;
+    assert_eq!(seals(dir.path()), [(dead.clone(), 4), (lost.clone(), 4)]);
+    live.append(event(EventKind::CallIntent)).await.unwrap();
+    live.close().await;
+    let next = closed(dir.path(), 0).await;
+    let sealed: Vec<_> = seals(dir.path()).into_iter().map(|(chain, _)| chain).collect();
+    assert!(sealed.contains(&live.chain().to_owned()) && !sealed.contains(&next), "{sealed:?}");
+    assert_eq!(sealed.iter().filter(|chain| **chain == lost).count(), 1, "once");
+    assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
+}
+
+#[tokio::test]
+async fn a_chain_is_made_durable_before_it_is_sealed_unless_its_lock_file_says_that_it_is() {
+    for (extension, is_finished) in [("lock", true), ("ended", false)] {
+        let dir = folder();
+        let chain = closed(dir.path(), 2).await;
+        let path = dir.path().join("chains").join(format!("{chain}.ended"));
+        std::fs::rename(&path, path.with_extension(extension)).unwrap();
+        let segment = std::fs::File::options().write(true).open(segment(dir.path(), &chain)).unwrap();
+        let size = || segment.metadata().unwrap().len();
+        let written = size();
+        // The reserve, which is given back when the rest is made durable.
+        segment.set_len(written + 100_000).unwrap();
+        closed(dir.path(), 0).await;
+        assert_eq!(seals(dir.path()), [(chain, 4)]);
+        assert_eq!(size() == written, is_finished, "{extension}");
+        assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
+    }
+}
+
+#[tokio::test]
 async fn the_segment_of_a_broker_that_died_gives_back_its_reserve() {
     let dir = folder();
     let chain = died(dir.path()).await;

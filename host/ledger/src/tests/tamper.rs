@@ -116,12 +116,17 @@ async fn changed_tables_and_views_are_found() {
 async fn a_torn_file_is_a_finding_and_no_crash() {
     let dir = folder();
     let chain = closed(dir.path(), 100).await;
+    assert_eq!(records(dir.path()).len(), 102, "reading makes the index");
     for path in [segment(dir.path(), &chain), state::path(dir.path())] {
         let whole = std::fs::read(&path).unwrap();
         for keep in [50, 100, 4096, 5000, whole.len() / 2, whole.len() - 4096, whole.len() - 1] {
             std::fs::write(&path, &whole[..keep]).unwrap();
             let verdict = verify(dir.path()).unwrap().verdict;
             assert!(matches!(verdict, ChainStatus::Tampered { .. }), "{path:?} to {keep}: {verdict:?}");
+            if path == state::path(dir.path()) {
+                assert_eq!(records(dir.path()).len(), 102, "the records are elsewhere");
+                LedgerFiles::of(dir.path()).unwrap();
+            }
         }
         std::fs::write(&path, &whole).unwrap();
     }

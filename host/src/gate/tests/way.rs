@@ -145,3 +145,57 @@ async fn a_result_that_json_readers_cannot_hold_is_no_accident() {
     let answer = ticket.release(Outcome::Answered(Answer::Result(result.clone()))).await;
     assert_eq!(answer, Answer::Result(result));
 }
+
+/// Returns a call with these arguments; if `bad`, one that is denied.
+fn call_with(arguments: &str, bad: bool) -> String {
+    let bad = if bad { r#""name":"erase","# } else { "" };
+    format!(r#"{{{bad}"name":"files__read","arguments":{arguments}}}"#)
+}
+
+#[tokio::test]
+async fn a_payload_of_any_number_of_members_is_recorded() {
+    let bench = Bench::new().await;
+    let level = |inner: &str| {
+        let members: Vec<_> = (0..64).map(|at| format!("\"{at:02}\":{inner}")).collect();
+        format!("{{{}}}", members.join(","))
+    };
+    let wide = level(&level(&level("[]")));
+    assert_eq!(
+        code(bench.admit(&call_with(&wide, true), Approve::Never, Elicitation::None).await.unwrap()),
+        "params-ambiguous"
+    );
+    let AdmittedCall { ticket, .. } = admitted(&bench, &call_with(&wide, false)).await;
+    let result = Json::parse(wide).unwrap();
+    drop(ticket.release(Outcome::Answered(Answer::Result(result.clone()))).await);
+    let denied = bench.recorded("call.denied").await;
+    assert_eq!((denied.len(), &denied[0]["body"]["arguments"]["bytes"]), (1, &json!(result.as_bytes().len())));
+    assert_eq!(bench.recorded("call.intent").await.len(), 1);
+    let completed = bench.recorded("tool.completed").await;
+    assert_eq!((completed.len(), &completed[0]["body"]["outcome"]), (1, &json!("ok")));
+    assert_eq!(bench.recorded("ledger.gap").await.len(), 0);
+}
+
+#[tokio::test]
+async fn a_payload_of_any_depth_is_recorded_so_that_it_can_be_read_and_verified() {
+    let bench = Bench::new().await;
+    for levels in 118..=127 {
+        for inner in ["1", "{}"] {
+            let around = levels - usize::from(inner == "{}");
+            let deep = format!("{}{inner}{}", r#"{"a":"#.repeat(around), "}".repeat(around));
+            let denied = bench.admit(&call_with(&deep, true), Approve::Never, Elicitation::None).await.unwrap();
+            assert_eq!(code(denied), "params-ambiguous");
+            let AdmittedCall { ticket, .. } = admitted(&bench, &call_with(&deep, false)).await;
+            drop(ticket.release(Outcome::Answered(Answer::Result(Json::parse(deep).unwrap()))).await);
+        }
+    }
+    for (kind, payload) in [("call.denied", "arguments"), ("call.intent", "arguments"), ("tool.completed", "result")] {
+        let records = bench.recorded(kind).await;
+        assert_eq!(records.len(), 20);
+        for record in records {
+            let payload = &record["body"][payload];
+            assert!(payload["body"].is_object() || payload["body"].is_string(), "{kind}");
+            assert!(payload["hash"].is_string() && record["body"].get("reduced").is_none(), "{kind}");
+        }
+    }
+    assert_eq!(crate::ledger::verify(bench.dir.path()).unwrap().verdict, crate::ledger::ChainStatus::Good);
+}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 use tokio::sync::OnceCell;
 
-use super::{SessionCatalog, VisibleItem, may_see};
+use super::{SessionCatalog, VisibleItem, may_see, recorded_names};
 use crate::call::Cause;
 use crate::catalog::{Catalog, ContestedName, ItemFilter};
 use crate::config::{Exposure, ProfileConfig, Schemas};
@@ -210,8 +210,11 @@ impl ConfiguredSession {
 
     fn record_hidden(&self, hidden: &HashSet<Arc<str>>, kind: ItemKind) {
         if !hidden.is_empty() {
-            let hidden: Vec<&str> = hidden.iter().map(|name| &**name).collect();
-            let body = json!({ "trust": self.profile.trust.as_str(), "kind": kind.as_str(), "hidden": hidden });
+            let (hidden, further) = recorded_names(hidden);
+            let mut body = json!({ "trust": self.profile.trust.as_str(), "kind": kind.as_str(), "hidden": hidden });
+            if let Some(body) = body.as_object_mut().filter(|_| further > 0) {
+                body.insert("further".to_owned(), json!(further));
+            }
             self.record(EventKind::ListFiltered, body);
         }
     }

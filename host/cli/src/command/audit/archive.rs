@@ -23,7 +23,7 @@ pub(super) fn archive(folder: &Path, path: &Path) -> anyhow::Result<ExitCode> {
     let failed = || format!("cannot write {}", path.display());
     let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let mut archive = ZipWriter::new(BufWriter::new(created.with_context(failed)?));
-    let written = files.paths.iter().try_for_each(|name| {
+    let written = files.copy_each::<anyhow::Error>(|name| {
         let mut file = match File::open(folder.join(name)) {
             // A chain ended meanwhile, and its lock file has another name.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -33,19 +33,21 @@ pub(super) fn archive(folder: &Path, path: &Path) -> anyhow::Result<ExitCode> {
         archive.start_file_from_path(name, options).with_context(failed)?;
         io::copy(&mut file, &mut archive).with_context(failed).map(drop)
     });
-    let finished = written.and_then(|()| {
+    let finished = written.and_then(|count| {
         let mut file = archive.finish().with_context(failed)?;
-        file.flush().and_then(|()| file.get_ref().sync_all()).with_context(failed)
+        file.flush().and_then(|()| file.get_ref().sync_all()).with_context(failed).map(|()| count)
     });
-    if let Err(error) = finished {
-        // A part of an archive is worse than none.
-        let _ = fs::remove_file(path);
-        return Err(error);
-    }
+    let count = match finished {
+        Ok(count) => count,
+        Err(error) => {
+            // A part of an archive is worse than none.
+            let _ = fs::remove_file(path);
+            return Err(error);
+        }
+    };
     output::message(&format!(
-        "{}: {} files; `portcullis audit restore` makes a data folder of it that can be read and verified",
-        path.display(),
-        files.paths.len()
+        "{}: {count} files; `portcullis audit restore` makes a data folder of it that can be read and verified",
+        path.display()
     ));
     Ok(ExitCode::SUCCESS)
 }
