@@ -46,7 +46,7 @@ async fn refusal(functions: &FunctionsComponent, tool: &str, arguments: Value) -
 async fn each_function_is_a_tool_and_what_cannot_be_one_is_left_out() {
     let functions = functions().await;
     let names: Vec<_> = functions.definitions().iter().map(|tool| tool.get_str("name").unwrap()).collect();
-    assert_eq!(names.len(), 20, "{names:?}");
+    assert_eq!(names.len(), 21, "{names:?}");
     assert!(names.iter().any(|name| name == "divide") && names.iter().any(|name| name == "mirror_points"), "{names:?}");
     assert!(!names.iter().any(|name| name.contains("door") || name.contains("through")), "{names:?}");
 }
@@ -150,9 +150,11 @@ async fn a_wrong_argument_is_named_with_its_place() {
 #[tokio::test]
 async fn a_limit_that_is_met_is_named_and_the_next_call_works() {
     let functions = functions().await;
-    for (tool, code, named) in
-        [("spin", FailureCode::Deadline, "5 s of processor time"), ("grow", FailureCode::Memory, "more than 64 MiB")]
-    {
+    for (tool, code, named) in [
+        ("spin", FailureCode::Deadline, "5 s of processor time"),
+        ("grow", FailureCode::Memory, "more than 64 MiB"),
+        ("hoard", FailureCode::Memory, "more than 10000 handles"),
+    ] {
         let failure = functions.call(&caller(&SessionId::new()), tool, &Json::empty_object()).await.unwrap_err();
         assert!(failure.code == code && failure.detail.contains(named), "{failure}");
     }
