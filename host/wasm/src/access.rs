@@ -28,8 +28,10 @@ use super::v0_1::{PACKAGE, TRACK};
 use crate::key_value::KeyValue;
 
 mod files;
+mod listing;
 mod network;
 mod place;
+mod streams;
 
 use network::InstanceNetwork;
 
@@ -38,6 +40,9 @@ pub const KEY_VALUE: &str = "key-value";
 
 /// The interface that says who calls, which is also the word for it in `grant`.
 pub(crate) const CALLER: &str = "caller";
+
+/// The most random bytes that a component gets at a time, which are made in memory of the broker.
+const RANDOM_BYTES: u64 = 1 << 20;
 
 /// The WASI release that this host serves.
 const SERVED: &str = "0.2";
@@ -117,7 +122,7 @@ impl EnforcedAccess {
     pub(crate) fn open(&self, streams: impl FnOnce(&mut WasiCtxBuilder)) -> Result<Wasi, PluginFailure> {
         let ComponentAccess { env, grant, egress, .. } = &self.access;
         let mut builder = WasiCtxBuilder::new();
-        builder.envs(env);
+        builder.envs(env).max_random_size(RANDOM_BYTES);
         let read = grant.read.iter().map(|path| (path, FsPerms::ReadOnly));
         let write = grant.write.iter().map(|path| (path, FsPerms::ReadWrite));
         for (path, rights) in read.chain(write) {
