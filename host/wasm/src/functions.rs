@@ -131,7 +131,7 @@ impl FunctionsComponent {
             Err(why) => return Ok(Err(ToolFailure::InvalidArguments(why))),
         };
         let mut results = vec![Val::Bool(false); usize::from(function.result.is_some())];
-        let _permit = self.0.confinement.instance_permit().await?;
+        let _permit = self.0.confinement.instance_permit(self.0.weight).await?;
         let slots = Arc::clone(&self.0.host.tools.free).acquire_many_owned(self.0.weight);
         let Ok(Ok(_slot)) = timeout(limits::SLOT_WAIT, slots).await else {
             return Err(PluginFailure::new(FailureCode::Busy, "every slot for plugin instances is in use"));

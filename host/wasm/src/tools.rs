@@ -189,7 +189,7 @@ impl ToolsComponent {
 
     async fn instance_permit(&self) -> Result<Option<OwnedSemaphorePermit>, PluginFailure> {
         match self.instance_pool.confinement() {
-            Some(confinement) => confinement.instance_permit().await.map(Some),
+            Some(confinement) => confinement.instance_permit(self.instance_pool.weight()).await.map(Some),
             None => Ok(None),
         }
     }
