@@ -60,7 +60,8 @@ async fn no_more_calls_work_at_once_than_the_source_may_have() {
     let refused = tokio::select! {
         biased;
         spun = functions.call(&caller, "spin", &nothing) => panic!("{spun:?}"),
-        refused = functions.call(&caller, "nothing", &nothing) => refused.unwrap_err(),
+        // Its arguments are wrong, but nobody has read them.
+        refused = functions.call(&caller, "greet", &nothing) => refused.unwrap_err(),
     };
     assert_eq!(refused.code, FailureCode::Busy);
     assert!(refused.detail.contains("write `cell = { instances = 2 }`"), "{refused}");
@@ -108,6 +109,19 @@ async fn arguments_that_would_fill_the_memory_are_not_read() {
         panic!("it is read")
     };
     assert!(why.contains("at most 8388608"), "{why}");
+    // Values that are short in text, and such as are not in it: each point has a label, which is none.
+    let zeros = json!({ "v": [vec![0; 1_000_000]] });
+    let points = json!({ "v": [{ "polygon": vec![json!({ "x": 0, "y": 0 }); 80_000] }] });
+    assert!(value::count(points.to_string().as_bytes()) < value::MAX_VALUES);
+    for (tool, arguments) in [("mirror_lists", zeros), ("mirror_shapes", points)] {
+        let why = refusal(&functions, tool, arguments).await;
+        assert!(why.contains("more than 250000 values"), "{why}");
+    }
+    assert_eq!(
+        value::count(br#"{"a":[1,{}],"b\\\"":"[,{"}"#),
+        6,
+        "none of a text counts, and one too many of what is empty"
+    );
 }
 
 #[tokio::test]
@@ -249,7 +263,9 @@ proptest! {
                 let ty = &function.parameters[0].1;
                 let value = made(ty, &mut source);
                 let json = value::of(&value, ty);
-                prop_assert_eq!(&value::read(&json, ty, "v").unwrap(), &value, "{}", &json);
+                let room = std::cell::Cell::new(value::MAX_VALUES);
+                let read = value::read(&json, ty, &value::At::root("v", &room)).unwrap();
+                prop_assert_eq!(&read, &value, "{}", &json);
                 let schema = &definition(&functions, tool)["inputSchema"];
                 let arguments = json!({ "v": json });
                 prop_assert!(jsonschema::is_valid(schema, &arguments), "{} {}", schema, arguments);
