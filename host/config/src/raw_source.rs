@@ -220,8 +220,9 @@ pub(super) struct RawCell {
     pub files: Option<Located<u32>>,
     /// The size of its /tmp, such as "64MiB".
     pub tmp: Option<Located<String>>,
-    /// For a component: how many instances run at once, from 1 to 256; further calls wait. For a component that keeps
-    /// state, this also limits the sessions whose state is kept. Default: 128.
+    /// For a component: how many instances run at once, from 1 to 256; further calls wait. An instance with several
+    /// memories counts as that many. For a component that keeps state, this also limits the sessions whose state is kept.
+    /// Default: 128.
     pub instances: Option<Located<u32>>,
     /// For a component: how much data one call may pass between the component and the broker, from "1KiB" to "1GiB";
     /// for a component that runs as a command (`wasi:cli/run`), the largest message. Default: "8MiB".

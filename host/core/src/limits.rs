@@ -51,6 +51,10 @@ pub const SOURCE_MEMORY_BYTES: u64 = 64 << 20;
 /// be a file descriptor of the broker, which may have fewer: see `descriptors`.
 pub const WASI_HANDLES: usize = 256;
 
+/// Handles of all kinds that an instance may hold at once, of which it can make some itself: a component may define
+/// resources. Each takes some 24 bytes of the host, which no limit of memory counts.
+pub const COMPONENT_HANDLES: usize = 10_000;
+
 /// Bytes that are buffered between a command and the host in each direction: as much as a pipe of the system holds.
 pub const PIPE_BYTES: usize = 64 << 10;
 

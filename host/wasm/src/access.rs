@@ -28,8 +28,10 @@ use super::v0_1::{PACKAGE, TRACK};
 use crate::key_value::KeyValue;
 
 mod files;
+mod listing;
 mod network;
 mod place;
+mod streams;
 
 use network::InstanceNetwork;
 
@@ -38,6 +40,9 @@ pub const KEY_VALUE: &str = "key-value";
 
 /// The interface that says who calls, which is also the word for it in `grant`.
 pub(crate) const CALLER: &str = "caller";
+
+/// The most random bytes that a component gets at a time, which are made in memory of the broker.
+const RANDOM_BYTES: u64 = 1 << 20;
 
 /// The WASI release that this host serves.
 const SERVED: &str = "0.2";
@@ -56,7 +61,8 @@ pub struct ComponentAccess {
     pub egress: Option<Arc<ComponentEgress>>,
     /// The stores of the source; `None` unless it is granted `key-value`.
     pub key_value: Option<Arc<KeyValue>>,
-    /// The number of instances that may run at once, and of sessions for which the source keeps state: 1 to 256.
+    /// The number of instances that may run at once, of which one with several memories counts as that many, and of
+    /// sessions for which the source keeps state: 1 to 256.
     pub instances: u32,
     /// The bytes that may pass between component and host in one call, whichever of the two makes it.
     pub output: usize,
@@ -97,7 +103,7 @@ pub(crate) struct EnforcedAccess {
     pub access: ComponentAccess,
     /// True if the component imports any WASI interface.
     pub wasi: bool,
-    /// One permit for each instance that may run at once.
+    /// One permit for each memory of the instances that run at once: slots are counted in memories, too.
     turns: Arc<Semaphore>,
     descriptors: Descriptors,
 }
@@ -117,7 +123,7 @@ impl EnforcedAccess {
     pub(crate) fn open(&self, streams: impl FnOnce(&mut WasiCtxBuilder)) -> Result<Wasi, PluginFailure> {
         let ComponentAccess { env, grant, egress, .. } = &self.access;
         let mut builder = WasiCtxBuilder::new();
-        builder.envs(env);
+        builder.envs(env).max_random_size(RANDOM_BYTES);
         let read = grant.read.iter().map(|path| (path, FsPerms::ReadOnly));
         let write = grant.write.iter().map(|path| (path, FsPerms::ReadWrite));
         for (path, rights) in read.chain(write) {
@@ -153,22 +159,26 @@ impl EnforcedAccess {
         self.wasi && !(read.is_empty() && write.is_empty() && network.is_empty())
     }
 
-    /// Waits for permission to run one more instance, for at most half of a call's timeout, so that enough time is left
-    /// for the work. Cancellation safe.
+    /// Waits for permission to run one more instance, which takes `weight` slots, for at most half of a call's timeout,
+    /// so that enough time is left for the work. Cancellation safe.
     ///
     /// # Errors
     /// [`FailureCode::Busy`], whose text names the setting that raises the limit.
-    pub(crate) async fn instance_permit(&self) -> Result<OwnedSemaphorePermit, PluginFailure> {
-        let turn = timeout(self.access.timeout / 2, Arc::clone(&self.turns).acquire_owned()).await;
-        turn.ok().and_then(Result::ok).ok_or_else(|| {
-            let most = self.access.instances;
-            let hint = match most.saturating_mul(2).min(limits::SOURCE_INSTANCES_MOST) {
+    pub(crate) async fn instance_permit(&self, weight: u32) -> Result<OwnedSemaphorePermit, PluginFailure> {
+        let most = self.access.instances;
+        // An instance that has more memories than that works alone.
+        let turns = Arc::clone(&self.turns).acquire_many_owned(weight.min(most));
+        let turns = timeout(self.access.timeout / 2, turns).await;
+        turns.ok().and_then(Result::ok).ok_or_else(|| {
+            let hint = match most.max(weight).saturating_mul(2).min(limits::SOURCE_INSTANCES_MOST) {
                 more if more > most => {
                     format!("to let it have more, write `cell = {{ instances = {more} }}` in its source")
                 }
                 _ => "no setting raises this limit".to_owned(),
             };
-            PluginFailure::new(FailureCode::Busy, format!("all {most} instances that it may have are at work; {hint}"))
+            let instances = most.checked_div(weight).unwrap_or(most).max(1);
+            let detail = format!("all {instances} instances that it may have are at work; {hint}");
+            PluginFailure::new(FailureCode::Busy, detail)
         })
     }
 }
@@ -326,4 +336,31 @@ fn provides(package: &str, ComponentAccess { env, grant, .. }: &ComponentAccess)
         "http" => format!("requests to {}", grant.network.join(" ")),
         _ => return Err("no grant exists for it"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_instance_with_several_memories_counts_as_many_instances() {
+        let confined = |instances| {
+            let access = ComponentAccess { instances, ..ComponentAccess::default() };
+            EnforcedAccess::new(access, &[], &Descriptors::of_this_process())
+        };
+        for (instances, at_once, more) in [(8, 2, 16), (1, 1, 6)] {
+            let confined = confined(instances);
+            let mut held = Vec::new();
+            for _ in 0..at_once {
+                held.push(confined.instance_permit(3).await.unwrap());
+            }
+            let busy = confined.instance_permit(3).await.unwrap_err();
+            let detail = format!("all {at_once} instances that it may have are at work");
+            assert!(busy.code == FailureCode::Busy && busy.detail.contains(&detail), "{busy}");
+            assert!(busy.detail.contains(&format!("`cell = {{ instances = {more} }}`")), "{busy}");
+            held.pop();
+            held.push(confined.instance_permit(3).await.unwrap());
+        }
+    }
 }

@@ -79,7 +79,7 @@ impl CommandComponent {
     /// [`PluginFailure`] if the component itself fails, or no instance or slot is free.
     pub async fn start(&self) -> Result<(RunningCommand, CommandStreams), PluginFailure> {
         let loaded = &self.0;
-        let permit = loaded.confinement.instance_permit().await?;
+        let permit = loaded.confinement.instance_permit(loaded.weight).await?;
         let slot = Arc::clone(&loaded.host.commands).acquire_many_owned(loaded.weight);
         let Ok(Ok(slot)) = timeout(limits::SLOT_WAIT, slot).await else {
             return Err(PluginFailure::new(FailureCode::Busy, "every slot for components that run is in use"));

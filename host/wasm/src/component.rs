@@ -76,7 +76,8 @@ impl Component {
             DetectedKind::Tools => {
                 let (identity, instance_pool) =
                     plugins.load::<ToolsWorld>(wasm, settings, allowed, &host.tools).await?;
-                ComponentKind::Tools(ToolsComponent::start(identity, instance_pool, offers_resources).await?)
+                let kept = Arc::clone(&host.kept_sessions);
+                ComponentKind::Tools(ToolsComponent::start(identity, instance_pool, offers_resources, kept).await?)
             }
             DetectedKind::Command | DetectedKind::Functions => {
                 let settings = no_settings(&wasm, settings)?;

@@ -1,6 +1,7 @@
 //! A component whose exported functions are tools: their WIT types become JSON Schema. Every call
 //! gets a fresh instance.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -120,22 +121,22 @@ impl FunctionsComponent {
         arguments: &Json,
     ) -> Result<Result<Json, ToolFailure>, PluginFailure> {
         let Some(function) = self.0.functions.get(tool) else { return Ok(Err(ToolFailure::UnknownTool)) };
-        // Read into values they take many times their size.
         let (bytes, most) = (arguments.as_bytes().len(), limits::PAYLOAD_OUTPUT_BYTES);
         if bytes > most {
             let why = format!("the arguments have {bytes} bytes; a function takes at most {most}");
             return Ok(Err(ToolFailure::InvalidArguments(why)));
         }
+        let _permit = self.0.confinement.instance_permit(self.0.weight).await?;
+        let slots = Arc::clone(&self.0.host.tools.free).acquire_many_owned(self.0.weight);
+        let Ok(Ok(_slot)) = timeout(limits::SLOT_WAIT, slots).await else {
+            return Err(PluginFailure::new(FailureCode::Busy, "every slot for plugin instances is in use"));
+        };
+        // Read into values they take many times their size, so calls that wait have not read them.
         let parameters = match function.parameters(arguments) {
             Ok(parameters) => parameters,
             Err(why) => return Ok(Err(ToolFailure::InvalidArguments(why))),
         };
         let mut results = vec![Val::Bool(false); usize::from(function.result.is_some())];
-        let _permit = self.0.confinement.instance_permit().await?;
-        let slots = Arc::clone(&self.0.host.tools.free).acquire_many_owned(self.0.weight);
-        let Ok(Ok(_slot)) = timeout(limits::SLOT_WAIT, slots).await else {
-            return Err(PluginFailure::new(FailureCode::Busy, "every slot for plugin instances is in use"));
-        };
         let LoadedCode { host, identity, pre, confinement, .. } = &*self.0;
         let kept = confinement.access.key_value.as_ref().map(|stores| stores.of(&caller.profile));
         let (plugin, caller) = (identity.name.as_str().into(), Some(Arc::clone(caller)));
@@ -192,9 +193,14 @@ impl Function {
     }
 
     fn parameters(&self, arguments: &Json) -> Result<Vec<Val>, String> {
+        if value::count(arguments.as_bytes()) > value::MAX_VALUES {
+            return Err(value::too_many());
+        }
         let arguments: Value = arguments.read().map_err(|error| format!("arguments: {error}"))?;
-        value::fields(self.parameters.iter().map(|(name, ty)| (name.as_str(), ty.clone())), &arguments, "arguments")
-            .map(|fields| fields.into_iter().map(|(_, value)| value).collect())
+        let room = Cell::new(value::MAX_VALUES);
+        let types = self.parameters.iter().map(|(name, ty)| (name.as_str(), ty.clone()));
+        let fields = value::fields(types, &arguments, &value::At::root("arguments", &room))?;
+        Ok(fields.into_iter().map(|(_, value)| value).collect())
     }
 
     /// Returns the function's result as an MCP `CallToolResult`. The error case of a `result` becomes a tool error.

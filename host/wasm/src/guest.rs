@@ -72,6 +72,7 @@ impl GuestState {
         let mut store = Store::new(engine, state);
         // Fails where the engine does not count instructions: then none are kept.
         let _ = store.set_fuel(u64::MAX);
+        store.set_max_component_handles(limits::COMPONENT_HANDLES);
         store.limiter(|state| state);
         store.epoch_deadline_callback(|mut context| {
             let state = context.data_mut();
@@ -268,8 +269,12 @@ pub(crate) fn failure(limits: CallLimits, error: &wasmtime::Error) -> PluginFail
     if error.is::<PoolConcurrencyLimitError>() {
         return PluginFailure::new(FailureCode::Busy, "every slot for plugin instances is in use");
     }
-    // Wasmtime has no error type for this. The test of a guest whose answer is too large fails if the text changes.
+    // Wasmtime has no error types for these. The tests of guests that meet the limits fail if the texts change.
     let text = format!("{error:#}");
+    if text.contains("store handle limit exceeded") {
+        let detail = format!("it held more than {} handles of resources at once", limits::COMPONENT_HANDLES);
+        return PluginFailure::new(FailureCode::Memory, detail);
+    }
     if text.contains("fuel allocated for hostcalls") {
         let detail = match limits.configured {
             true => too_much(limits.output as u64),

@@ -53,11 +53,9 @@ mod tools;
 mod v0_1;
 mod verdict;
 
-pub use access::KEY_VALUE;
-pub use access::{ComponentAccess, GrantedImports};
+pub use access::{ComponentAccess, GrantedImports, KEY_VALUE};
 pub use builtin::builtin_names;
-pub use command::CommandComponent;
-pub use command::{CommandStreams, RunningCommand};
+pub use command::{CommandComponent, CommandStreams, RunningCommand};
 pub use component::{Component, ComponentKind};
 pub use component_cell::ComponentCell;
 pub use decide::{Approval, Policy, Transform};
@@ -121,6 +119,7 @@ struct Host {
     compiled: Option<Arc<Cache>>,
     decisions: InstanceSlots,
     tools: InstanceSlots,
+    kept_sessions: Arc<tools::KeptSessions>,
     commands: Arc<Semaphore>,
 }
 
@@ -136,6 +135,7 @@ impl Host {
             compiled: shared.compiled.clone(),
             decisions: InstanceSlots::new(limits::DECISION_SLOTS),
             tools: InstanceSlots::new(limits::TOOL_SLOTS),
+            kept_sessions: Arc::default(),
             commands: Arc::new(Semaphore::new(limits::COMMAND_SLOTS as usize)),
         })
     }

@@ -17,6 +17,10 @@ use super::guest::ReadyInstance;
 use super::instance_pool::InstancePool;
 use super::v0_1::{ToolSession, ToolsWorld, array, object};
 
+mod kept_sessions;
+
+pub(crate) use kept_sessions::KeptSessions;
+
 /// A loaded component of tools. Clones share its sessions.
 #[derive(Clone)]
 pub struct ToolsComponent {
@@ -25,6 +29,8 @@ pub struct ToolsComponent {
     keeps_state: bool,
     offers_resources: bool,
     sessions: Arc<Mutex<Sessions>>,
+    /// The sessions of all components.
+    kept: Arc<KeptSessions>,
 }
 
 /// The reason why a call failed before it produced a tool result.
@@ -62,6 +68,7 @@ impl ToolsComponent {
         identity: PluginIdentity,
         instance_pool: InstancePool<ToolsWorld>,
         offers_resources: bool,
+        kept: Arc<KeptSessions>,
     ) -> Result<Self, PluginError> {
         let keeps_state = async { instance_pool.take().await?.keeps_state().await }.await;
         let keeps_state = keeps_state.map_err(|failure| PluginError::start(identity.name.clone(), failure))?;
@@ -71,6 +78,7 @@ impl ToolsComponent {
             keeps_state,
             offers_resources,
             sessions: Arc::default(),
+            kept,
         })
     }
 
@@ -156,8 +164,8 @@ impl ToolsComponent {
                 Err(failure) => Ok(Err(failure)),
             };
         }
-        let instance = self.session_instance(&caller.session);
-        let Ok(mut instance) = tokio::time::timeout(SESSION_WAIT, instance.lock()).await else {
+        let session_instance = self.session_instance(&caller.session);
+        let Ok(mut instance) = tokio::time::timeout(SESSION_WAIT, session_instance.lock()).await else {
             return Err(PluginFailure::new(FailureCode::Busy, "earlier calls of this session are still running"));
         };
         let _permit = self.instance_permit().await?;
@@ -174,6 +182,8 @@ impl ToolsComponent {
         };
         let result = live.call(session, tool, &arguments).await?;
         *instance = Some((live, session));
+        drop(instance);
+        self.kept.used(&session_instance, self.instance_pool.weight(), &self.identity);
         answer(result)
     }
 
@@ -189,7 +199,7 @@ impl ToolsComponent {
 
     async fn instance_permit(&self) -> Result<Option<OwnedSemaphorePermit>, PluginFailure> {
         match self.instance_pool.confinement() {
-            Some(confinement) => confinement.instance_permit().await.map(Some),
+            Some(confinement) => confinement.instance_permit(self.instance_pool.weight()).await.map(Some),
             None => Ok(None),
         }
     }
@@ -228,7 +238,7 @@ impl ToolsComponent {
         let instance = session.instance.clone();
         let most =
             self.instance_pool.confinement().map_or(SOURCE_INSTANCES, |confinement| confinement.access.instances);
-        // A kept instance keeps its slots, so one source may keep at most half of them: the rest is for others.
+        // Beyond half of the slots, which is what all sources together keep, each of its sessions would end another.
         let most = most.min(TOOL_SLOTS / 2 / self.instance_pool.weight());
         if sessions.live.len() > most as usize
             && let Some(oldest) = sessions.live.iter().min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone())

@@ -7,16 +7,18 @@ use std::sync::Arc;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use wasmtime::StoreContextMut;
-use wasmtime::component::{Linker, Resource};
+use wasmtime::component::{Linker, Resource, ResourceType};
 use wasmtime_wasi::filesystem::{Descriptor, Dir, WasiFilesystemCtxView, WasiFilesystemView as _};
-use wasmtime_wasi::p2::FsError;
 use wasmtime_wasi::p2::bindings::filesystem::types::{
     DescriptorFlags, ErrorCode, Host as _, HostDescriptor as _, NewTimestamp, OpenFlags, PathFlags,
 };
+use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, FsError};
 use wasmtime_wasi::{FsPerms, WasiCtxBuilder};
 
 use super::super::guest::GuestState;
+use super::listing::{self, Listing};
 use super::place::{ResolvedName, is_kept};
+use super::streams::InParts;
 
 /// The interface as wasmtime defines it. Imports of another 0.2 release resolve to it too.
 const TYPES: &str = "wasi:filesystem/types@0.2.12";
@@ -52,12 +54,14 @@ pub(super) fn preopen(builder: &mut WasiCtxBuilder, path: &Path, rights: FsPerms
 /// changes what a broker finds by its name, a configuration file or a data folder, nor opens anything in a data folder.
 ///
 /// The [`ResolvedName`] to which a path leads is judged, and the work is then done with its one name.
+///
+/// It also replaces what reads and writes ahead of the component, in memory of the broker: streams and listings.
 pub(super) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
     let mut types = linker.instance(TYPES)?;
     macro_rules! replace {
-        ($name:literal, $work:path) => {
-            types.func_wrap_async(concat!("[method]descriptor.", $name), |mut store, parameters| {
+        ($method:literal, $work:path) => {
+            types.func_wrap_async(concat!("[method]", $method), |mut store, parameters| {
                 Box::new(async move {
                     let done = $work(&mut store.data_mut().filesystem(), parameters).await;
                     answer(&mut store, done)
@@ -65,14 +69,23 @@ pub(super) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
             })?
         };
     }
-    replace!("open-at", open);
-    replace!("set-times-at", set_times);
-    replace!("create-directory-at", create_directory);
-    replace!("remove-directory-at", remove_directory);
-    replace!("unlink-file-at", unlink_file);
-    replace!("rename-at", rename);
-    replace!("symlink-at", symlink);
-    replace!("link-at", hard_link);
+    replace!("descriptor.open-at", open);
+    replace!("descriptor.set-times-at", set_times);
+    replace!("descriptor.create-directory-at", create_directory);
+    replace!("descriptor.remove-directory-at", remove_directory);
+    replace!("descriptor.unlink-file-at", unlink_file);
+    replace!("descriptor.rename-at", rename);
+    replace!("descriptor.symlink-at", symlink);
+    replace!("descriptor.link-at", hard_link);
+    replace!("descriptor.read-via-stream", read_stream);
+    replace!("descriptor.write-via-stream", write_stream);
+    replace!("descriptor.append-via-stream", append_stream);
+    types.resource("directory-entry-stream", ResourceType::host::<Listing>(), |mut store, rep| {
+        store.data_mut().filesystem().table.delete(Resource::<Listing>::new_own(rep))?;
+        Ok(())
+    })?;
+    replace!("descriptor.read-directory", listing::open);
+    replace!("directory-entry-stream.read-directory-entry", listing::next);
     Ok(())
 }
 
@@ -171,6 +184,39 @@ async fn hard_link(
     from.close(files, linked)
 }
 
+async fn read_stream(
+    files: &mut WasiFilesystemCtxView<'_>,
+    (file, offset): (Resource<Descriptor>, u64),
+) -> Result<Resource<DynInputStream>, FsError> {
+    let opened = files.read_via_stream(file, offset)?;
+    let stream: DynInputStream = Box::new(InParts(files.table.delete(opened)?));
+    Ok(files.table.push(stream)?)
+}
+
+async fn write_stream(
+    files: &mut WasiFilesystemCtxView<'_>,
+    (file, offset): (Resource<Descriptor>, u64),
+) -> Result<Resource<DynOutputStream>, FsError> {
+    let opened = files.write_via_stream(file, offset)?;
+    in_parts(files, opened)
+}
+
+async fn append_stream(
+    files: &mut WasiFilesystemCtxView<'_>,
+    (file,): (Resource<Descriptor>,),
+) -> Result<Resource<DynOutputStream>, FsError> {
+    let opened = files.append_via_stream(file)?;
+    in_parts(files, opened)
+}
+
+fn in_parts(
+    files: &mut WasiFilesystemCtxView<'_>,
+    opened: Resource<DynOutputStream>,
+) -> Result<Resource<DynOutputStream>, FsError> {
+    let stream: DynOutputStream = Box::new(InParts(files.table.delete(opened)?));
+    Ok(files.table.push(stream)?)
+}
+
 type OneName = (Resource<Descriptor>, String);
 type TwoNames = (Resource<Descriptor>, String, Resource<Descriptor>, String);
 type Symlink = (Resource<Descriptor>, String, String);
@@ -189,7 +235,7 @@ fn answer<T>(
 }
 
 /// Returns an error of the way to a place as a component sees it.
-fn code_of(error: Errno) -> ErrorCode {
+pub(super) fn code_of(error: Errno) -> ErrorCode {
     match error {
         Errno::PERM => ErrorCode::NotPermitted,
         Errno::NOENT => ErrorCode::NoEntry,

@@ -46,7 +46,7 @@ async fn refusal(functions: &FunctionsComponent, tool: &str, arguments: Value) -
 async fn each_function_is_a_tool_and_what_cannot_be_one_is_left_out() {
     let functions = functions().await;
     let names: Vec<_> = functions.definitions().iter().map(|tool| tool.get_str("name").unwrap()).collect();
-    assert_eq!(names.len(), 20, "{names:?}");
+    assert_eq!(names.len(), 21, "{names:?}");
     assert!(names.iter().any(|name| name == "divide") && names.iter().any(|name| name == "mirror_points"), "{names:?}");
     assert!(!names.iter().any(|name| name.contains("door") || name.contains("through")), "{names:?}");
 }
@@ -60,7 +60,8 @@ async fn no_more_calls_work_at_once_than_the_source_may_have() {
     let refused = tokio::select! {
         biased;
         spun = functions.call(&caller, "spin", &nothing) => panic!("{spun:?}"),
-        refused = functions.call(&caller, "nothing", &nothing) => refused.unwrap_err(),
+        // Its arguments are wrong, but nobody has read them.
+        refused = functions.call(&caller, "greet", &nothing) => refused.unwrap_err(),
     };
     assert_eq!(refused.code, FailureCode::Busy);
     assert!(refused.detail.contains("write `cell = { instances = 2 }`"), "{refused}");
@@ -108,6 +109,19 @@ async fn arguments_that_would_fill_the_memory_are_not_read() {
         panic!("it is read")
     };
     assert!(why.contains("at most 8388608"), "{why}");
+    // Values that are short in text, and such as are not in it: each point has a label, which is none.
+    let zeros = json!({ "v": [vec![0; 1_000_000]] });
+    let points = json!({ "v": [{ "polygon": vec![json!({ "x": 0, "y": 0 }); 80_000] }] });
+    assert!(value::count(points.to_string().as_bytes()) < value::MAX_VALUES);
+    for (tool, arguments) in [("mirror_lists", zeros), ("mirror_shapes", points)] {
+        let why = refusal(&functions, tool, arguments).await;
+        assert!(why.contains("more than 250000 values"), "{why}");
+    }
+    assert_eq!(
+        value::count(br#"{"a":[1,{}],"b\\\"":"[,{"}"#),
+        6,
+        "none of a text counts, and one too many of what is empty"
+    );
 }
 
 #[tokio::test]
@@ -150,9 +164,11 @@ async fn a_wrong_argument_is_named_with_its_place() {
 #[tokio::test]
 async fn a_limit_that_is_met_is_named_and_the_next_call_works() {
     let functions = functions().await;
-    for (tool, code, named) in
-        [("spin", FailureCode::Deadline, "5 s of processor time"), ("grow", FailureCode::Memory, "more than 64 MiB")]
-    {
+    for (tool, code, named) in [
+        ("spin", FailureCode::Deadline, "5 s of processor time"),
+        ("grow", FailureCode::Memory, "more than 64 MiB"),
+        ("hoard", FailureCode::Memory, "more than 10000 handles"),
+    ] {
         let failure = functions.call(&caller(&SessionId::new()), tool, &Json::empty_object()).await.unwrap_err();
         assert!(failure.code == code && failure.detail.contains(named), "{failure}");
     }
@@ -247,7 +263,9 @@ proptest! {
                 let ty = &function.parameters[0].1;
                 let value = made(ty, &mut source);
                 let json = value::of(&value, ty);
-                prop_assert_eq!(&value::read(&json, ty, "v").unwrap(), &value, "{}", &json);
+                let room = std::cell::Cell::new(value::MAX_VALUES);
+                let read = value::read(&json, ty, &value::At::root("v", &room)).unwrap();
+                prop_assert_eq!(&read, &value, "{}", &json);
                 let schema = &definition(&functions, tool)["inputSchema"];
                 let arguments = json!({ "v": json });
                 prop_assert!(jsonschema::is_valid(schema, &arguments), "{} {}", schema, arguments);

@@ -1,6 +1,9 @@
 //! Converts values of WIT types from JSON and to JSON, in the form that [`super::schema`] describes. Only a number that
 //! is given for a float is rounded, to the nearest float.
 
+use std::cell::Cell;
+use std::fmt;
+
 use serde_json::{Value, json};
 use wasmtime::component::Val;
 use wasmtime::component::types::Type;
@@ -10,19 +13,88 @@ use super::schema::{EXACT, ODD_FLOATS};
 /// The most characters of a wrong value that its error message shows.
 const SHOWN_CHARS: usize = 40;
 
+/// The most values in the arguments of a call: each takes many times the memory of its text.
+pub(super) const MAX_VALUES: usize = 250_000;
+
+/// The place of a value, which is written only for an error, and the room that is left for further values.
+pub(super) struct At<'a> {
+    around: Option<&'a At<'a>>,
+    step: Step<'a>,
+    room: &'a Cell<usize>,
+}
+
+enum Step<'a> {
+    Member(&'a str),
+    Element(usize),
+}
+
+impl<'a> At<'a> {
+    pub(super) fn root(name: &'a str, room: &'a Cell<usize>) -> Self {
+        Self { around: None, step: Step::Member(name), room }
+    }
+
+    fn member<'b>(&'b self, name: &'b str) -> At<'b> {
+        At { around: Some(self), step: Step::Member(name), room: self.room }
+    }
+
+    fn element(&self, n: usize) -> At<'_> {
+        At { around: Some(self), step: Step::Element(n), room: self.room }
+    }
+
+    /// Takes the room of one value.
+    fn take_room(&self) -> Result<(), String> {
+        self.room.set(self.room.get().checked_sub(1).ok_or_else(too_many)?);
+        Ok(())
+    }
+}
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.around, &self.step) {
+            (None, Step::Member(name)) => write!(f, "{name}"),
+            (Some(around), Step::Member(name)) => write!(f, "{around}.{name}"),
+            (Some(around), Step::Element(n)) => write!(f, "{around}[{n}]"),
+            (None, Step::Element(n)) => write!(f, "[{n}]"),
+        }
+    }
+}
+
+/// Returns the error for arguments of more than [`MAX_VALUES`].
+pub(super) fn too_many() -> String {
+    format!("the arguments have more than {MAX_VALUES} values, and a function takes no more")
+}
+
+/// Returns how many values there are at most in JSON text.
+pub(super) fn count(json: &[u8]) -> usize {
+    let (mut values, mut in_string, mut is_escaped) = (1, false, false);
+    for byte in json {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'"' => in_string = !in_string,
+            b',' | b'[' | b'{' if !in_string => values += 1,
+            _ => {}
+        }
+    }
+    values
+}
+
 /// Reads the members of an object, in the order of the type.
 pub(super) fn fields<'a>(
     types: impl Iterator<Item = (&'a str, Type)>,
     value: &Value,
-    at: &str,
+    at: &At<'_>,
 ) -> Result<Vec<(String, Val)>, String> {
     let members = value.as_object().ok_or_else(|| unexpected(value, at, "an object"))?;
     let mut fields = Vec::new();
     for (name, ty) in types {
-        let at = format!("{at}.{name}");
+        let at = at.member(name);
         let value = match (members.get(name), &ty) {
             (Some(value), ty) => read(value, ty, &at)?,
-            (None, Type::Option(_)) => Val::Option(None),
+            (None, Type::Option(_)) => {
+                at.take_room()?;
+                Val::Option(None)
+            }
             (None, _) => return Err(format!("{at}: missing")),
         };
         fields.push((name.to_owned(), value));
@@ -36,12 +108,13 @@ pub(super) fn fields<'a>(
     }
 }
 
-/// Reads a value of a type. `at` is its path, for error messages.
-pub(super) fn read(value: &Value, ty: &Type, at: &str) -> Result<Val, String> {
+/// Reads a value of a type.
+pub(super) fn read(value: &Value, ty: &Type, at: &At<'_>) -> Result<Val, String> {
+    at.take_room()?;
     let wrong = |expected: &str| unexpected(value, at, expected);
     let elements = |expected| value.as_array().ok_or_else(|| wrong(expected));
     let each = |items: &[Value], ty: &Type| -> Result<Vec<Val>, String> {
-        items.iter().enumerate().map(|(n, item)| read(item, ty, &format!("{at}[{n}]"))).collect()
+        items.iter().enumerate().map(|(n, item)| read(item, ty, &at.element(n))).collect()
     };
     Ok(match ty {
         Type::Bool => Val::Bool(value.as_bool().ok_or_else(|| wrong("true or false"))?),
@@ -73,7 +146,7 @@ pub(super) fn read(value: &Value, ty: &Type, at: &str) -> Result<Val, String> {
         }
         Type::Map(map) => {
             let pair = |(n, item)| -> Result<(Val, Val), String> {
-                let mut pair = tuple(item, &[map.key(), map.value()], &format!("{at}[{n}]"))?.into_iter();
+                let mut pair = tuple(item, &[map.key(), map.value()], &at.element(n))?.into_iter();
                 pair.next().zip(pair.next()).ok_or_else(|| wrong("a list of pairs"))
             };
             Val::Map(elements("a list of pairs")?.iter().enumerate().map(pair).collect::<Result<_, _>>()?)
@@ -177,14 +250,14 @@ fn cased(name: &str, carried: Option<&Val>, ty: Option<Type>) -> Value {
     }
 }
 
-fn tuple(value: &Value, types: &[Type], at: &str) -> Result<Vec<Val>, String> {
+fn tuple(value: &Value, types: &[Type], at: &At<'_>) -> Result<Vec<Val>, String> {
     let items = value.as_array().filter(|items| items.len() == types.len());
     let items = items.ok_or_else(|| unexpected(value, at, &format!("a list of {} elements", types.len())))?;
-    items.iter().zip(types).enumerate().map(|(n, (item, ty))| read(item, ty, &format!("{at}[{n}]"))).collect()
+    items.iter().zip(types).enumerate().map(|(n, (item, ty))| read(item, ty, &at.element(n))).collect()
 }
 
 /// Reads a value of a variant: the name of the case, and its payload.
-fn case(value: &Value, cases: &[(&str, Option<Type>)], at: &str) -> Result<(String, Option<Val>), String> {
+fn case(value: &Value, cases: &[(&str, Option<Type>)], at: &At<'_>) -> Result<(String, Option<Val>), String> {
     let wrong = || {
         let spelt = cases.iter().map(|(name, ty)| match ty {
             None => format!("{name:?}"),
@@ -203,7 +276,7 @@ fn case(value: &Value, cases: &[(&str, Option<Type>)], at: &str) -> Result<(Stri
     let (name, ty) = cases.iter().find(|(name, _)| *name == given).ok_or_else(wrong)?;
     let carried = match (carried, ty) {
         (None, None) => None,
-        (Some(carried), Some(ty)) => Some(read(carried, ty, &format!("{at}.{name}"))?),
+        (Some(carried), Some(ty)) => Some(read(carried, ty, &at.member(name))?),
         _ => return Err(wrong()),
     };
     Ok(((*name).to_owned(), carried))
@@ -255,7 +328,7 @@ fn one_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
     format!("one of {}", names.collect::<Vec<_>>().join(", "))
 }
 
-fn unexpected(value: &Value, at: &str, expected: &str) -> String {
+fn unexpected(value: &Value, at: &At<'_>, expected: &str) -> String {
     format!("{at}: {} is not {expected}", shown(&value.to_string()))
 }
 

@@ -189,12 +189,15 @@ async fn calls_of_one_session_come_one_after_the_other() {
 
 #[tokio::test]
 async fn beyond_the_limit_the_least_recently_used_session_ends() {
+    // A host of its own, because sessions of other sources count.
+    let host = PluginHost::new(None).unwrap();
+    let (plugin, settings) = (PluginRef::Path(guest("counter")), json!({ "state": true }));
     let access = ComponentAccess { instances: limits::SOURCE_INSTANCES_MOST, ..ComponentAccess::default() };
-    let plugin = PluginRef::Path(guest("counter"));
-    let granted = plugins().component(&plugin, &json!({ "state": true }), &[], access).await.unwrap();
+    let granted = host.component(&plugin, &settings, &[], access).await.unwrap();
     let ComponentKind::Tools(granted) = granted.kind else { panic!() };
+    let counter = tools(&host, &plugin, &settings).await.unwrap();
     // However many sessions a source may keep, the slots of others stay free.
-    for (tools, most) in [(counter(true).await, limits::SOURCE_INSTANCES), (granted, limits::TOOL_SLOTS / 2)] {
+    for (tools, most) in [(counter, limits::SOURCE_INSTANCES), (granted, limits::TOOL_SLOTS / 2)] {
         let sessions: Vec<_> = (0..most).map(|_| SessionId::new()).collect();
         for session in &sessions {
             assert_eq!(count(&tools, session).await, "1");
@@ -203,6 +206,28 @@ async fn beyond_the_limit_the_least_recently_used_session_ends() {
         assert_eq!(count(&tools, &SessionId::new()).await, "1");
         assert_eq!(count(&tools, &sessions[0]).await, "3");
         assert_eq!(count(&tools, &sessions[1]).await, "1");
+    }
+}
+
+#[tokio::test]
+async fn sources_that_keep_many_sessions_leave_slots_for_the_calls_of_others() {
+    let host = PluginHost::new(None).unwrap();
+    let (plugin, settings) = (PluginRef::Path(guest("counter")), json!({ "state": true }));
+    let mut sources = Vec::new();
+    for _ in 0..3 {
+        sources.push(tools(&host, &plugin, &settings).await.unwrap());
+    }
+    let sessions: Vec<_> = (0..limits::SOURCE_INSTANCES).map(|_| SessionId::new()).collect();
+    for session in &sessions {
+        for source in &sources {
+            assert_eq!(count(source, session).await, "1");
+        }
+    }
+    let other = tools(&host, &plugin, &json!({})).await.unwrap();
+    assert_eq!(count(&other, &sessions[0]).await, "1");
+    for source in &sources {
+        assert_eq!(count(source, sessions.last().unwrap()).await, "2");
+        assert_eq!(count(source, &sessions[0]).await, "1");
     }
 }
 

@@ -80,6 +80,12 @@ impl Guest for Shapes {
             std::hint::black_box(&hoard);
         }
     }
+
+    fn hoard() {
+        loop {
+            std::mem::forget(Door::new(Hinge));
+        }
+    }
 }
 
 export!(Shapes);
