@@ -169,6 +169,7 @@ fn in_list(list: Value) -> anyhow::Result<Vec<Value>> {
 /// Returns what stands beside a result or its lists, if it may be a definition or hold one: no member hides another.
 fn beside(rest: Map<String, Value>) -> Option<Value> {
     let says = |key: &str| ["name", "title", "uri", "uriTemplate", "description", "instructions"].contains(&key);
-    let holds = |(key, member): (&String, &Value)| says(key) || key != "_meta" && (member.is_object() || member.is_array());
+    let holds =
+        |(key, member): (&String, &Value)| says(key) || key != "_meta" && (member.is_object() || member.is_array());
     rest.iter().any(holds).then_some(Value::Object(rest))
 }
