@@ -129,7 +129,10 @@ fn parse(text: &str) -> anyhow::Result<Value> {
 
 /// Returns the definitions in one document: a response, a result, a list or a single definition.
 fn in_document(document: Value) -> anyhow::Result<Vec<Value>> {
-    let Value::Object(mut object) = document else { return in_list(document) };
+    let mut object = match document {
+        Value::Object(object) => object,
+        other => return in_list(other),
+    };
     // Any object may have a member of this name; only that of a response is its result.
     let is_response = object.contains_key("jsonrpc") || object.len() == 1;
     let is_response = is_response && object.get("result").is_some_and(Value::is_object);
