@@ -37,6 +37,33 @@ fn a_poisoned_definition_is_found_and_named_and_an_honest_one_is_not() {
 }
 
 #[test]
+fn no_member_of_an_answer_hides_its_definitions() {
+    let dir = TestDir::new("");
+    let with = |name: &str, member: Value| {
+        let mut definition = poisoned();
+        definition[name] = member;
+        definition
+    };
+    let list = json!({ "tools": [poisoned()], "result": { "tools": [] } });
+    for text in [
+        json!({ "result": list }),
+        json!({ "jsonrpc": "2.0", "id": 1, "result": list }),
+        with("tools", json!([])),
+        with("result", json!({ "name": "ok" })),
+        json!({ "jsonrpc": "2.0", "error": poisoned(), "result": { "tools": [] } }),
+    ] {
+        fs::write(dir.path("answer.json"), text.to_string()).unwrap();
+        let ran = dir.run(&["scan", "answer.json"]);
+        assert_eq!(ran.code, Some(1), "{text}: {}{}", ran.out, ran.err);
+    }
+    let honest: Value = serde_json::from_str(HONEST).unwrap();
+    let page = json!({ "jsonrpc": "2.0", "id": 1, "result": { "tools": [honest], "nextCursor": "a", "_meta": {} } });
+    fs::write(dir.path("answer.json"), page.to_string()).unwrap();
+    let ran = dir.run(&["scan", "answer.json"]);
+    assert!(ran.code == Some(0) && ran.err.contains("1 definition, 0 with findings"), "{}{}", ran.out, ran.err);
+}
+
+#[test]
 fn what_cannot_be_judged_has_an_exit_code_of_its_own_and_names_the_line() {
     let dir = TestDir::new("");
     let twice = r#"{"name":"a","description":"x","description":"y"}"#;

@@ -27,7 +27,7 @@ fn the_tour_tells_its_story_and_leaves_nothing_behind() {
         "thief   reads a private key: No such file or directory",
         "It got what it was granted.",
         "  + write = [",
-        "The result of a tool holds a secret that nobody asked for.",
+        "It gave out a secret that nobody asked for.",
         "at worst: ",
         "Verified: every record is as it was written.",
     ];

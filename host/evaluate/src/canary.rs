@@ -1,5 +1,6 @@
 //! Canaries: secrets that open nothing, with values that exist nowhere else. Whoever has one has read it.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::io;
 
@@ -149,6 +150,11 @@ impl Canary {
         let lower = text.to_ascii_lowercase();
         let mut words = lower.split(|c: char| !c.is_ascii_alphanumeric());
         words.any(|word| self.kind.topics.contains(&word))
+    }
+
+    /// Reports whether one of the words with which a server describes itself says so, too.
+    pub(crate) fn is_topic_among(&self, words: &HashSet<String>) -> bool {
+        self.kind.topics.iter().any(|topic| words.contains(*topic))
     }
 
     /// Reports whether the secret is meant for this host.

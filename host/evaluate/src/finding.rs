@@ -63,7 +63,7 @@ macro_rules! rules {
 rules! {
     CANARY_SENT = "canary-sent", "It sent a secret over the network.";
     CANARY_USED = "canary-used", "It sent a credential to the service that the credential is for.";
-    CANARY_RETURNED = "canary-returned", "The result of a tool holds a secret that nobody asked for.";
+    CANARY_RETURNED = "canary-returned", "It gave out a secret that nobody asked for.";
     CANARY_COPIED = "canary-copied", "It wrote a secret into another file.";
     CANARY_READ = "canary-read", "It read a secret file that nobody asked for.";
     CANARY_LOOKED = "canary-looked-for", "It looked whether a secret file exists.";
@@ -78,7 +78,7 @@ rules! {
     PROGRAM = "program", "It started another program.";
     CHANGED = "changed-definition", "What it offers is not the same each time.";
     STEERING = "steering-definition", "A definition tries to steer the model.";
-    STEERING_RESULT = "steering-result", "The result of a tool tries to steer the model.";
+    STEERING_RESULT = "steering-result", "A result or a message tries to steer the model.";
     DELAY = "delay", "A call took very long.";
     PACKAGE_NAME = "package-name", "The package's name is nearly that of a well-known one.";
     INSTALL_SCRIPT = "install-script", "The package runs a script when it is installed.";

@@ -9,9 +9,12 @@ mod sent_texts;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
+
 use portcullis_scan::Scanner;
 use serde_json::Value;
 
+use self::hosts::HostWords;
 use crate::finding::{EvaluationFinding, FindingList};
 use crate::observation::{Condition, Observation};
 
@@ -27,6 +30,10 @@ const RUNNERS: [&str; 14] =
 /// of a schema declare nothing.
 pub(crate) struct SelfDescription {
     pub(crate) text: String,
+    /// Its words that may be the names of hosts.
+    hosts: HostWords,
+    /// Its words of ASCII letters and digits.
+    pub(crate) words: HashSet<String>,
 }
 
 impl SelfDescription {
@@ -37,7 +44,9 @@ impl SelfDescription {
         let mut texts: Vec<&str> = observations.first().map(|run| run.server.as_str()).into_iter().collect();
         definitions.for_each(|(_, definition)| described(definition, &mut texts));
         texts.extend(started(command));
-        Self { text: texts.join("\n").to_ascii_lowercase() }
+        let text = texts.join("\n").to_ascii_lowercase();
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric()).map(str::to_owned).collect();
+        Self { hosts: HostWords::of(&text), words, text }
     }
 
     /// Reports whether a host is named, or the name that it is known by.
@@ -45,9 +54,7 @@ impl SelfDescription {
         let host = host.to_ascii_lowercase();
         let labels: Vec<&str> = host.split('.').collect();
         let known_by = labels.len().checked_sub(2).and_then(|at| labels.get(at)).filter(|label| label.len() > 3);
-        self.text.contains(&host)
-            || known_by
-                .is_some_and(|label| self.text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == *label))
+        self.hosts.name(&host) || known_by.is_some_and(|label| self.words.contains(*label))
     }
 }
 

@@ -20,6 +20,6 @@ pub use evaluation::{
     CellProposal, Evaluation, EvaluationCoverage, EvaluationTarget, Judgement, PriorKnowledge, RunSummary,
 };
 pub use finding::{EvaluationFinding, FindingLevel, FindingList, JudgeRule, RULES};
-pub use observation::{Condition, Observation, ObservedCall, ObservedListing, SETTLE};
+pub use observation::{Condition, Observation, ObservedCall, ObservedListing, ObservedMessage, SETTLE};
 pub use report::{html, sarif};
 pub use supply::{AuditedPackage, PinnedVersion, judge_by_records};

@@ -126,6 +126,15 @@ pub struct ObservedListing {
     pub definitions: Vec<(&'static str, Value)>,
 }
 
+/// A request or notification of a source: what it says to its client beside its answers.
+#[derive(Debug, Clone)]
+pub struct ObservedMessage {
+    /// The method.
+    pub method: String,
+    /// The parameters as JSON text, which is empty if there are none. It may be cut.
+    pub params: String,
+}
+
 /// One run of a source.
 #[derive(Debug, Clone)]
 pub struct Observation {
@@ -143,6 +152,8 @@ pub struct Observation {
     pub listings: Vec<ObservedListing>,
     /// The calls.
     pub calls: Vec<ObservedCall>,
+    /// The requests and notifications of the source.
+    pub messages: Vec<ObservedMessage>,
     /// The attempts of the source to use something: a file, a host, an address, a system call.
     pub attempts: Vec<RecordedAttempt>,
     /// The messages that the source sent into the false internet.
@@ -175,6 +186,7 @@ impl Observation {
             server: String::new(),
             listings: Vec::new(),
             calls: Vec::new(),
+            messages: Vec::new(),
             attempts: Vec::new(),
             sent: Vec::new(),
             missed: 0,
@@ -220,6 +232,14 @@ impl Observation {
 
     fn calls_at(&self, since: Duration) -> impl Iterator<Item = &ObservedCall> {
         self.calls.iter().filter(move |call| call.began <= since && since <= call.began + call.took + SETTLE)
+    }
+}
+
+impl ObservedMessage {
+    /// Returns the parameters as JSON, or as one text if they are cut.
+    #[must_use]
+    pub fn parsed_params(&self) -> Value {
+        serde_json::from_str(&self.params).unwrap_or_else(|_| Value::String(self.params.clone()))
     }
 }
 

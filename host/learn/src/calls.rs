@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 /// The host in made addresses. What asks for it was told to.
-pub(crate) const EXAMPLE_HOST: &str = "example.com";
+pub const EXAMPLE_HOST: &str = "example.com";
 
 /// The deepest level to which arguments are made. Schemas may refer to themselves.
 const MAX_DEPTH: usize = 6;

@@ -15,6 +15,10 @@ use super::noise::{is_noise, is_too_wide};
 /// The largest number of attempts that are shown for a line.
 const MAX_EVIDENCE: usize = 3;
 
+/// The largest number of characters that are shown of the path or host of an attempt, and of the name of a program.
+const MAX_SUBJECT_CHARS: usize = 120;
+const MAX_PROGRAM_CHARS: usize = 24;
+
 /// The largest number of lines that are proposed. A source that wants more is searching, and a person could not judge
 /// them.
 const MAX_LINES: usize = 64;
@@ -249,12 +253,11 @@ impl Wanted {
         let Self { read, write, hosts, withheld } = self;
         let write = outermost(gathered(write, facts));
         let mut read = outermost(gathered(read, facts));
-        read.retain(|path, _| !write.keys().any(|above| path.starts_with(above)));
+        read.retain(|path, _| !path.ancestors().any(|above| write.contains_key(above)));
         let paths = |key: CellKey, found: BTreeMap<PathBuf, Vec<String>>| {
-            found.into_iter().map(move |(path, evidence)| {
-                let remark = holds_key(&path).then_some("it holds a file that may keep keys or passwords");
-                line(key, path.to_string_lossy().into_owned(), evidence, remark)
-            })
+            found
+                .into_iter()
+                .map(move |(path, evidence)| line(key, path.to_string_lossy().into_owned(), evidence, None))
         };
         let mut lines: Vec<CellLine> = paths(CellKey::Read, read).chain(paths(CellKey::Write, write)).collect();
         for (host, (ports, evidence)) in hosts {
@@ -274,6 +277,10 @@ impl Wanted {
         let reason = "too many lines were wanted: the source searches, or needs a folder that holds them";
         let beyond = lines.split_off(MAX_LINES.min(lines.len()));
         let beyond = beyond.into_iter().map(|line| CellLine { remark: Some(reason), ..line });
+        // Only in what is proposed: a folder may have very many entries.
+        for line in lines.iter_mut().filter(|line| line.key != CellKey::Network && holds_key(Path::new(&line.value))) {
+            line.remark = Some("it holds a file that may keep keys or passwords");
+        }
         Proposal { lines, withheld: withheld.chain(beyond).take(MAX_WITHHELD).collect() }
     }
 }
@@ -320,6 +327,12 @@ fn outermost(found: BTreeMap<PathBuf, Vec<String>>) -> BTreeMap<PathBuf, Vec<Str
     kept
 }
 
+/// Returns the beginning of a text of a source: what a person is asked about is not to be scrolled away by it.
+fn shortened(text: &str, most: usize) -> String {
+    let end = text.char_indices().nth(most).map(|(end, _)| end);
+    end.and_then(|end| text.get(..end)).map_or_else(|| text.to_owned(), |part| format!("{part}…"))
+}
+
 /// Returns an attempt in words.
 fn said(attempt: &RecordedAttempt) -> String {
     let RecordedAttempt { action, subject, availability, count, program, .. } = attempt;
@@ -330,6 +343,7 @@ fn said(attempt: &RecordedAttempt) -> String {
         AttemptSubject::Host(host, None) => host.clone(),
         AttemptSubject::Call(name) => (*name).to_owned(),
     };
+    let what = shortened(&what, MAX_SUBJECT_CHARS);
     let action = match action {
         AttemptAction::Look => "looked at",
         AttemptAction::Read => "read",
@@ -345,7 +359,7 @@ fn said(attempt: &RecordedAttempt) -> String {
         AttemptAvailability::ReadOnly => ", which it may only read",
         AttemptAvailability::Denied => ", which was refused",
     };
-    let who = if program.is_empty() { "the source" } else { program };
+    let who = if program.is_empty() { "the source".to_owned() } else { shortened(program, MAX_PROGRAM_CHARS) };
     let times = if *count > 1 { format!(" ({count} times)") } else { String::new() };
     format!("{who} {action} {what}{outcome}{times}")
 }

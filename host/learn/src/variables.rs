@@ -5,10 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use portcullis_cell::{AttemptAction, AttemptAvailability, AttemptSubject, RecordedAttempt};
+use rustix::fs::OFlags;
 
 /// The largest number of files that are searched, and the longest part of one, in bytes.
 const MAX_FILES: usize = 400;
@@ -183,11 +186,15 @@ fn lists(folder: &Path, distribution: &str, file: &Path) -> bool {
     record.lines().any(|line| line.split(',').next().is_some_and(|listed| Path::new(listed) == file))
 }
 
-/// Returns the beginning of a file, or nothing if it cannot be read.
+/// Returns the beginning of a file, or nothing if it cannot be read. Since it was loaded, the source may have put a link
+/// or a named pipe in its place: no link is followed, and nothing is waited for.
 fn beginning(file: &Path) -> String {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let opened = File::options().read(true).custom_flags(flags).open(file).ok();
+    let opened = opened.filter(|file| file.metadata().is_ok_and(|metadata| metadata.is_file()));
     let mut bytes = Vec::new();
-    let read = std::fs::File::open(file).and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(&mut bytes));
-    if read.is_ok() { String::from_utf8_lossy(&bytes).into_owned() } else { String::new() }
+    let read = opened.and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).ok());
+    if read.is_some() { String::from_utf8_lossy(&bytes).into_owned() } else { String::new() }
 }
 
 /// Returns the names of variables in a piece of code, each with its line.

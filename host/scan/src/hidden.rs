@@ -19,6 +19,7 @@ pub(crate) fn find(text: &str) -> Option<(Severity, usize)> {
     let mut worst: Option<(Severity, usize)> = None;
     let (mut before, mut spaces, mut seen, mut run) = (' ', 0_usize, false, 0_usize);
     let mut flag_ends = 0;
+    let end = text.trim_end().len();
     for (at, c) in text.char_indices() {
         if c == '\u{1f3f4}' {
             let flag = FLAGS.iter().find(|flag| text.get(at..).is_some_and(|rest| rest.starts_with(**flag)));
@@ -41,8 +42,7 @@ pub(crate) fn find(text: &str) -> Option<(Severity, usize)> {
         };
         // White space of several screens pushes what follows out of sight.
         spaces = if c.is_whitespace() { spaces + 1 } else { 0 };
-        let padded = (seen && spaces == 120 && !text.get(at..).unwrap_or_default().trim().is_empty())
-            .then_some(Severity::Warning);
+        let padded = (seen && spaces == 120 && at < end).then_some(Severity::Warning);
         seen |= !c.is_whitespace();
         if let Some(severity) = severity.max(padded)
             && worst.is_none_or(|(known, _)| known < severity)

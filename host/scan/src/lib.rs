@@ -17,7 +17,7 @@ mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use portcullis_core::escape::escape_hidden;
+use portcullis_core::escape::{escape_hidden, is_hidden};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -245,10 +245,13 @@ fn shown(pointer: &str) -> String {
     format!("{}{more}", escape_hidden(part))
 }
 
-/// Returns the part of a text around a byte offset, with hidden characters written out.
+/// Returns the part of a text around a byte offset, with hidden characters written out. White space before it says nothing
+/// and could fill the excerpt.
 fn excerpt(text: &str, at: usize) -> String {
     let start = text.floor_char_boundary(at);
-    let part: String = text.get(start..).unwrap_or_default().chars().take(EXCERPT).collect();
+    let is_blank = |c: char| matches!(c, '\n' | '\t' | '\r') || c.is_whitespace() && !is_hidden(c);
+    let text = text.get(start..).unwrap_or_default().trim_start_matches(is_blank);
+    let part: String = text.chars().take(EXCERPT).collect();
     escape_hidden(&part).into_owned()
 }
 

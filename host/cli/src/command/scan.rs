@@ -9,7 +9,7 @@ use portcullis::digest::Digest;
 use portcullis::protocol::Json;
 use portcullis_scan::{Finding, Scanner, Severity};
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::cli::GlobalArgs;
 use crate::output::{self, BAD, escape_hidden};
@@ -129,23 +129,50 @@ fn parse(text: &str) -> anyhow::Result<Value> {
 
 /// Returns the definitions in one document: a response, a result, a list or a single definition.
 fn in_document(document: Value) -> anyhow::Result<Vec<Value>> {
-    match document {
+    let mut object = match document {
+        Value::Object(object) => object,
+        other => return in_list(other),
+    };
+    // Any object may have a member of this name; only that of a response is its result.
+    let is_response = object.contains_key("jsonrpc") || object.len() == 1;
+    let is_response = is_response && object.get("result").is_some_and(Value::is_object);
+    let result = if is_response { object.remove("result") } else { None };
+    let Some(Value::Object(result)) = result else { return in_result(object) };
+    let mut found = in_result(result)?;
+    found.extend(beside(object));
+    Ok(found)
+}
+
+/// Returns the definitions in a result, or the object itself if it has no list of them.
+fn in_result(mut result: Map<String, Value>) -> anyhow::Result<Vec<Value>> {
+    let lists = ["tools", "prompts", "resources", "resourceTemplates"];
+    let lists: Vec<Value> = lists.iter().filter_map(|list| result.remove(*list)).collect();
+    if lists.is_empty() {
+        return Ok(vec![Value::Object(result)]);
+    }
+    let mut found = Vec::new();
+    for list in lists {
+        found.extend(in_list(list)?);
+    }
+    found.extend(beside(result));
+    Ok(found)
+}
+
+fn in_list(list: Value) -> anyhow::Result<Vec<Value>> {
+    match list {
         Value::Array(list) => match list.iter().position(|item| !item.is_object()) {
             Some(other) => bail!("element {other} of the list is not a definition"),
             None => Ok(list),
         },
-        Value::Object(mut object) => {
-            if let Some(result @ Value::Object(_)) = object.remove("result") {
-                return in_document(result);
-            }
-            let lists = ["tools", "prompts", "resources", "resourceTemplates"];
-            let found: Vec<_> = lists.iter().filter_map(|list| object.remove(*list)).collect();
-            if found.is_empty() {
-                return Ok(vec![Value::Object(object)]);
-            }
-            let each: Vec<Vec<Value>> = found.into_iter().map(in_document).collect::<Result<_, _>>()?;
-            Ok(each.concat())
-        }
+        definition @ Value::Object(_) => Ok(vec![definition]),
         other => bail!("{other} is not a definition"),
     }
+}
+
+/// Returns what stands beside a result or its lists, if it may be a definition or hold one: no member hides another.
+fn beside(rest: Map<String, Value>) -> Option<Value> {
+    let says = |key: &str| ["name", "title", "uri", "uriTemplate", "description", "instructions"].contains(&key);
+    let holds =
+        |(key, member): (&String, &Value)| says(key) || key != "_meta" && (member.is_object() || member.is_array());
+    rest.iter().any(holds).then_some(Value::Object(rest))
 }

@@ -109,6 +109,10 @@ const TOOLS: [&str; 16] = [
 ];
 
 pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mut FindingList) {
+    // The beginning of its name stands for a service.
+    let is_named =
+        |service: &&str| service.split(['.', '_', '-']).next().is_some_and(|word| declared.text.contains(word));
+    let named: Vec<&str> = SERVICES.into_iter().filter(is_named).collect();
     let makes_sockets = run.attempts.iter().any(|attempt| attempt.subject == AttemptSubject::Call("socket"));
     for attempt in &run.attempts {
         let evidence = format!("{} did, {}", attempt.program, run.at(attempt.after));
@@ -130,12 +134,11 @@ pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mu
                 {
                     add(UNIX_SOCKET, FindingLevel::Note, &shown);
                 } else if let Some(service) = SERVICES.iter().find(|service| path.ends_with(service)) {
-                    let word = service.split(['.', '_', '-']).next().unwrap_or_default();
                     let level = match attempt.action {
                         // Where it gets no socket at all, who looks for a service and asks for one is as far as it
                         // gets.
                         AttemptAction::Look if !makes_sockets => FindingLevel::Note,
-                        _ if declared.text.contains(word) => FindingLevel::Warning,
+                        _ if named.contains(service) => FindingLevel::Warning,
                         _ => FindingLevel::High,
                     };
                     add(UNIX_SOCKET, level, &shown);

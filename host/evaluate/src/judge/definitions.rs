@@ -1,4 +1,6 @@
-//! Definitions and results that try to steer the model.
+//! Definitions, results and messages that try to steer the model.
+
+use std::cell::LazyCell;
 
 use portcullis_scan::{Scanner, Severity};
 use serde_json::Value;
@@ -23,9 +25,10 @@ pub(super) fn judge(run: &Observation, scanner: &Scanner, findings: &mut Finding
     }
     for call in &run.calls {
         // What the arguments said may come back.
-        let echoed = call.arguments.to_string();
+        let asked = LazyCell::new(|| scanner.scan(&call.arguments));
+        let is_echo = |rule: &str| asked.iter().any(|own| own.rule == rule && own.severity == Severity::Grave);
         let grave = scanner.scan(&call.parsed_answer()).into_iter().filter(|found| found.severity == Severity::Grave);
-        for found in grave.filter(|found| !echoed.contains(found.excerpt.trim())) {
+        for found in grave.filter(|found| !is_echo(found.rule)) {
             let evidence = format!("{}: {}", found.rule, found.excerpt);
             findings.add(
                 STEERING_RESULT,
@@ -34,6 +37,14 @@ pub(super) fn judge(run: &Observation, scanner: &Scanner, findings: &mut Finding
                 Some(run.condition),
                 &evidence,
             );
+        }
+    }
+    for message in &run.messages {
+        let found = scanner.scan(&message.parsed_params());
+        for found in found.iter().filter(|found| found.severity == Severity::Grave) {
+            let (subject, evidence) =
+                (format!("message {}", message.method), format!("{}: {}", found.rule, found.excerpt));
+            findings.add(STEERING_RESULT, FindingLevel::High, &subject, Some(run.condition), &evidence);
         }
     }
 }

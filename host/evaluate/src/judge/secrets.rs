@@ -1,10 +1,13 @@
 //! Canaries: who read one, and where one went.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use portcullis_cell::{AttemptAction, AttemptAvailability, AttemptSubject};
+use serde_json::Value;
 
 use super::SelfDescription;
+use super::definitions::name;
 use super::sent_texts::{SentTexts, each_piece, leaves};
 use crate::canary::{Canary, CanaryPlace};
 use crate::encoding::{CanaryPatterns, FoundCanary};
@@ -21,6 +24,7 @@ pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mu
     let needles = CanaryPatterns::of(&run.canaries);
     sent(run, &needles, declared, findings);
     returned(run, &needles, findings);
+    told(run, &needles, findings);
     copied(run, &needles, findings);
 }
 
@@ -33,7 +37,7 @@ fn reads(run: &Observation, declared: &SelfDescription, findings: &mut FindingLi
             let evidence = format!("{} did, {}", attempt.program, run.at(attempt.after));
             match attempt.action {
                 AttemptAction::Read if attempt.availability == AttemptAvailability::Granted => {
-                    let expected = canary.is_read_by_habit() || canary.is_topic_of(&declared.text);
+                    let expected = canary.is_read_by_habit() || canary.is_topic_among(&declared.words);
                     let level = if expected { FindingLevel::Note } else { FindingLevel::High };
                     findings.add(CANARY_READ, level, &canary.name(), Some(run.condition), &evidence);
                 }
@@ -66,15 +70,15 @@ fn sent(run: &Observation, needles: &CanaryPatterns, declared: &SelfDescription,
 
 fn returned(run: &Observation, needles: &CanaryPatterns, findings: &mut FindingList) {
     let mut results: BTreeMap<(&str, String), Vec<u8>> = BTreeMap::new();
+    // The canaries that each tool gave out, in which encodings.
+    let mut given: BTreeMap<(&str, usize), BTreeSet<String>> = BTreeMap::new();
     for call in &run.calls {
         // A call that names a secret file may return it, but no other.
         if run.canaries.iter().any(|canary| is_asked_by(run, call, canary)) {
-            let found = needles.find(call.answer.as_bytes());
-            let found = found
-                .into_iter()
-                .filter_map(|FoundCanary { canary, encoding }| Some((run.canaries.get(canary)?, encoding)));
-            for (canary, encoding) in found.filter(|(canary, _)| !is_asked_by(run, call, canary)) {
-                report_returned(run, &call.tool, canary, &encoding, findings);
+            for FoundCanary { canary, encoding } in needles.find(call.answer.as_bytes()) {
+                if run.canaries.get(canary).is_some_and(|canary| !is_asked_by(run, call, canary)) {
+                    given.entry((call.tool.as_str(), canary)).or_default().insert(encoding);
+                }
             }
             continue;
         }
@@ -95,15 +99,24 @@ fn returned(run: &Observation, needles: &CanaryPatterns, findings: &mut FindingL
             } else if by_itself.contains(&canary) {
                 continue;
             }
-            if let Some(canary) = run.canaries.get(canary) {
-                report_returned(run, tool, canary, &encoding, findings);
-            }
+            given.entry((*tool, canary)).or_default().insert(encoding);
+        }
+    }
+    for ((tool, canary), encodings) in &given {
+        if let Some(canary) = run.canaries.get(*canary) {
+            report_returned(run, tool, canary, encodings, findings);
         }
     }
 }
 
 /// Reports a secret that a tool returned, or several tools together if `tool` is empty.
-fn report_returned(run: &Observation, tool: &str, canary: &Canary, encoding: &str, findings: &mut FindingList) {
+fn report_returned(
+    run: &Observation,
+    tool: &str,
+    canary: &Canary,
+    encodings: &BTreeSet<String>,
+    findings: &mut FindingList,
+) {
     let definitions = run.listings.iter().flat_map(|listing| &listing.definitions);
     let of_tool: String = definitions
         .filter(|(_, definition)| definition.get("name").and_then(|name| name.as_str()) == Some(tool))
@@ -116,7 +129,44 @@ fn report_returned(run: &Observation, tool: &str, canary: &Canary, encoding: &st
         _ => FindingLevel::High,
     };
     let of = if tool.is_empty() { "several tools together".to_owned() } else { format!("tool {tool}") };
-    findings.add(CANARY_RETURNED, level, &of, Some(run.condition), &format!("{}, {encoding}", canary.name()));
+    for encoding in encodings {
+        findings.add(CANARY_RETURNED, level, &of, Some(run.condition), &format!("{}, {encoding}", canary.name()));
+    }
+}
+
+/// Finds secrets in what the source says beside the results of its tools: its name, what it offers, and its messages to
+/// the client.
+fn told(run: &Observation, needles: &CanaryPatterns, findings: &mut FindingList) {
+    let mut report = |subject: &str, FoundCanary { canary, encoding }: &FoundCanary| {
+        let Some(canary) = run.canaries.get(*canary) else { return };
+        let level = if asked(run, canary) { FindingLevel::Warning } else { FindingLevel::High };
+        let evidence = format!("{}, {encoding}", canary.name());
+        findings.add(CANARY_RETURNED, level, subject, Some(run.condition), &evidence);
+    };
+    let server: (String, Cow<'_, Value>) = ("its name".to_owned(), Cow::Owned(Value::from(run.server.as_str())));
+    let listed = run.listings.iter().flat_map(|listing| &listing.definitions);
+    let listed = listed.map(|(kind, definition)| (format!("{kind} {}", name(definition)), Cow::Borrowed(definition)));
+    let sent = run.messages.iter();
+    let sent = sent.map(|message| (format!("message {}", message.method), Cow::Owned(message.parsed_params())));
+    // A secret that is told in pieces has them at the same place of several definitions or messages.
+    let mut together: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    let mut by_itself = BTreeSet::new();
+    for (subject, said) in std::iter::once(server).chain(listed).chain(sent) {
+        for found in needles.find(format!("{subject} {said}").as_bytes()) {
+            by_itself.insert(found.canary);
+            report(&subject, &found);
+        }
+        leaves("", &said, &mut |place, text| {
+            each_piece(text, &mut |piece, bytes| {
+                together.entry(format!("{place}{piece}")).or_default().extend_from_slice(bytes);
+            });
+        });
+    }
+    for found in together.values().flat_map(|text| needles.find(text)) {
+        if by_itself.insert(found.canary) {
+            report("several definitions or messages together", &found);
+        }
+    }
 }
 
 fn is_asked_by(run: &Observation, call: &ObservedCall, canary: &Canary) -> bool {

@@ -193,6 +193,33 @@ fn a_source_that_searches_gets_no_endless_proposal() {
 }
 
 #[test]
+fn the_evidence_of_a_line_is_short_however_long_the_path_is() {
+    let path = PathBuf::from(format!("/{}", "é/".repeat(2048)));
+    let long = RecordedAttempt { program: "p".repeat(4096), ..hidden(AttemptAction::Write, &path) };
+    let text = said(&long);
+    assert!(text.chars().count() <= 200 && text.ends_with("…, which exists outside"), "{text}");
+    let short = said(&hidden(AttemptAction::Read, Path::new("/a")));
+    assert_eq!(short, "node read /a, which exists outside");
+}
+
+#[test]
+fn what_is_read_within_a_folder_to_be_written_is_no_line_of_its_own() {
+    let home = home();
+    let (docs, other) = (home.path().join("docs"), home.path().join("docs2"));
+    [&docs, &other].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+    let facts = SourceFacts { home: Some(home.path().to_owned()), ..SourceFacts::default() };
+    let file = docs.join("a.md");
+    std::fs::write(&file, "").unwrap();
+    let attempts = [
+        hidden(AttemptAction::Read, &file),
+        hidden(AttemptAction::Read, &other),
+        hidden(AttemptAction::Write, &docs.join("new.md")),
+    ];
+    let expected = [("read", other.display().to_string()), ("write", docs.display().to_string())];
+    assert_eq!(values(&Proposal::of(&attempts, &facts).lines), expected);
+}
+
+#[test]
 fn compiled_modules_beside_a_python_program_are_no_need() {
     let home = home();
     let program = home.path().join("venv");

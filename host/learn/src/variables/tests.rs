@@ -96,3 +96,14 @@ fn what_was_not_loaded_is_not_searched() {
     assert_eq!(variables_read(&[hidden], None, std::slice::from_ref(&server)), []);
     assert_eq!(variables_read(&[loaded(root.path().join("absent.js"))], None, &[server]), []);
 }
+
+#[test]
+fn what_the_source_put_in_the_place_of_its_code_is_neither_followed_nor_waited_for() {
+    let root = tempfile::tempdir().unwrap();
+    let (pipe, link) = (root.path().join("pipe.js"), root.path().join("link.js"));
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(written(elsewhere.path(), "other.js", "process.env.OTHER_KEY"), &link).unwrap();
+    let attempts = [loaded(pipe.clone()), loaded(link)];
+    assert_eq!(variables_read(&attempts, None, &[pipe]), []);
+}

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use portcullis_evaluate::{Condition, Observation, ObservedCall, ObservedListing, PlannedCall, SETTLE, planned};
+use portcullis_evaluate::{
+    Condition, Observation, ObservedCall, ObservedListing, ObservedMessage, PlannedCall, SETTLE, planned,
+};
 use serde_json::Value;
 
 /// The longest time for the calls of one run together, and for those of one tool: a slow one is called less often.
@@ -28,6 +30,11 @@ pub(super) trait EvaluatedSource: Send {
 
     /// Calls a tool. The answer is the result or the error, as JSON text, with whether it is a failure.
     fn call(&mut self, tool: &str, arguments: &Value) -> impl Future<Output = (String, bool)> + Send;
+
+    /// Returns its requests and notifications since the last time, and how many were not kept as a whole.
+    fn messages(&mut self) -> (Vec<ObservedMessage>, u64) {
+        (Vec::new(), 0)
+    }
 }
 
 /// A run in progress.
@@ -81,7 +88,9 @@ impl EvaluationRun {
 
     /// Lists everything, and returns the tools.
     async fn list(&mut self, server: &mut impl EvaluatedSource, when: &'static str) -> anyhow::Result<Vec<Value>> {
-        let definitions = server.definitions(&mut self.seen.unseen).await?;
+        let definitions = server.definitions(&mut self.seen.unseen).await;
+        self.take_messages(server);
+        let definitions = definitions?;
         let tools = definitions.iter().filter(|(kind, _)| *kind == "tool").map(|(_, tool)| tool.clone()).collect();
         self.seen.listings.push(ObservedListing { when, definitions });
         Ok(tools)
@@ -90,12 +99,19 @@ impl EvaluationRun {
     async fn call(&mut self, server: &mut impl EvaluatedSource, call: PlannedCall, began: Duration) {
         let PlannedCall { tool, arguments, asked, asks_for_secret } = call;
         let (answer, failed) = server.call(&tool, &arguments).await;
+        self.take_messages(server);
         let took = self.seen.began.elapsed().saturating_sub(began);
         if asks_for_secret {
             tokio::time::sleep(SETTLE).await;
         }
         let answer = self.kept(answer);
         self.seen.calls.push(ObservedCall { tool, arguments, asked, answer, failed, began, took });
+    }
+
+    fn take_messages(&mut self, server: &mut impl EvaluatedSource) {
+        let (messages, cut) = server.messages();
+        self.seen.messages.extend(messages);
+        self.seen.missed += cut;
     }
 
     /// Returns as much of an answer as there is room for.

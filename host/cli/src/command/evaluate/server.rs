@@ -1,18 +1,21 @@
 //! Speaks MCP with an evaluated server, as plainly as a client can.
 
 mod connection;
+mod messages;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Error, anyhow, bail};
 use portcullis::protocol::{Era, Method, RpcError, meta, revision};
+use portcullis_evaluate::ObservedMessage;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::run::EvaluatedSource;
 use connection::ServerMessage;
+use messages::MessageLog;
 
 pub(super) use connection::{MAX_MESSAGE_BYTES, ServerConnection, ServerPipe};
 
@@ -44,13 +47,15 @@ pub(super) struct ServerConversation {
     era: Era,
     /// The server's description of itself.
     met: Value,
+    /// The messages that it sent beside its answers.
+    said: MessageLog,
 }
 
 impl ServerConversation {
     /// Begins the conversation as this client: in the modern era, or in the legacy one and, if the server refuses that,
     /// in the modern one.
     pub(super) async fn begin(connection: ServerConnection, client: &'static str, era: Era) -> anyhow::Result<Self> {
-        let mut server = Self { connection, next_id: 1, client, era, met: Value::Null };
+        let mut server = Self { connection, next_id: 1, client, era, met: Value::Null, said: MessageLog::default() };
         if era == Era::Modern {
             server.discover(START_TIMEOUT).await?;
         } else if let Err(refused) = server.initialize().await {
@@ -146,7 +151,10 @@ impl ServerConversation {
             self.connection.send(&request).await?;
             loop {
                 match self.connection.receive().await? {
-                    ServerMessage::Request { method, id } => self.refuse(&method, &id).await?,
+                    ServerMessage::Request { method, id, params } => {
+                        self.said.add(&method, params);
+                        self.refuse(&method, &id).await?;
+                    }
                     ServerMessage::Answer { id: of, result } if of == id.to_string() => {
                         return result.map_err(Error::msg);
                     }
@@ -227,6 +235,10 @@ impl EvaluatedSource for ServerConversation {
             }
         }
         Ok(all)
+    }
+
+    fn messages(&mut self) -> (Vec<ObservedMessage>, u64) {
+        self.said.take()
     }
 }
 

@@ -17,17 +17,11 @@ pub(super) fn round(number: usize, lines: &[CellLine]) {
     lines.iter().for_each(|line| output::message(&described(line)));
 }
 
-/// Shows the result.
+/// Shows the result, and last the lines that a person is asked about.
 pub(super) fn learned(learned: &Learned) {
     let failure = learned.enforced.failure.as_ref().or(learned.recorded.failure.as_ref());
     if let Some(failure) = failure {
         output::message(&format!("{BAD}it does not start{BAD:#}: {}", escape_hidden(failure)));
-    }
-    if !learned.lines.is_empty() {
-        output::message(&format!("{BOLD}the cell{BOLD:#}"));
-        learned.lines.iter().for_each(|line| output::message(&described(line)));
-    } else if failure.is_none() {
-        output::message("the cell lacks nothing that was tried");
     }
     if !learned.withheld.is_empty() {
         output::message(&format!("{BOLD}tried, and not proposed{BOLD:#}"));
@@ -65,6 +59,13 @@ pub(super) fn learned(learned: &Learned) {
             escape_hidden(&call.tool),
             escape_hidden(&text)
         ));
+    }
+    // Last, so that nothing of the source stands between the lines and the question about them.
+    if !learned.lines.is_empty() {
+        output::message(&format!("{BOLD}the cell{BOLD:#}"));
+        learned.lines.iter().for_each(|line| output::message(&described(line)));
+    } else if failure.is_none() {
+        output::message("the cell lacks nothing that was tried");
     }
 }
 

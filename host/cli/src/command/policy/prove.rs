@@ -16,6 +16,7 @@ mod symbolic;
 mod symbolic;
 #[cfg(feature = "prove")]
 mod undeclared;
+mod values;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use portcullis::cell::{CellProcess, ChildStreams};
-use portcullis::protocol::{Answer, Json, MAX_ID_BYTES, Message, Request, Response};
+use portcullis::protocol::{Answer, Json, MAX_ID_BYTES, Message, Notification, Request, Response};
 use portcullis::source::HttpConnection;
 use serde::Deserialize;
 use serde_json::Value;
@@ -137,8 +137,16 @@ fn last_lines(said: &[u8]) -> String {
 
 /// A message of the server.
 pub(super) enum ServerMessage {
-    Request { method: String, id: Value },
-    Answer { id: String, result: Result<String, String> },
+    /// A request, or a notification, whose `id` is null. `params` is JSON text, which is empty if there are none.
+    Request {
+        method: String,
+        id: Value,
+        params: String,
+    },
+    Answer {
+        id: String,
+        result: Result<String, String>,
+    },
 }
 
 impl ServerMessage {
@@ -151,6 +159,8 @@ impl ServerMessage {
             #[serde(borrow)]
             method: Option<Cow<'a, str>>,
             #[serde(borrow)]
+            params: Option<&'a RawValue>,
+            #[serde(borrow)]
             result: Option<&'a RawValue>,
             #[serde(borrow)]
             error: Option<&'a RawValue>,
@@ -160,12 +170,13 @@ impl ServerMessage {
             message: String,
         }
         line.trim_ascii_start().starts_with(b"{").then_some(())?;
-        let Message { id, method, result, error } = serde_json::from_slice(line).ok()?;
+        let Message { id, method, params, result, error } = serde_json::from_slice(line).ok()?;
         let id = id.map(RawValue::get).filter(|id| id.len() <= MAX_ID_BYTES).unwrap_or_default();
         if let Some(method) = method {
             return Some(Self::Request {
                 method: method.into_owned(),
                 id: serde_json::from_str(id).unwrap_or_default(),
+                params: params.map(RawValue::get).unwrap_or_default().to_owned(),
             });
         }
         let described = |error: &RawValue| {
@@ -195,15 +206,20 @@ fn locked(said: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
     said.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Returns parameters as JSON text, which is empty if there are none.
+fn text_of(params: Option<Json>) -> String {
+    params.map(|params| params.as_str().to_owned()).unwrap_or_default()
+}
+
 impl From<Message> for ServerMessage {
     fn from(message: Message) -> Self {
         match message {
-            Message::Request(Request { id, method, .. }) => {
+            Message::Request(Request { id, method, params }) => {
                 let id = serde_json::from_str(id.as_json()).unwrap_or_default();
-                Self::Request { method: method.to_string(), id }
+                Self::Request { method: method.to_string(), id, params: text_of(params) }
             }
-            Message::Notification(notification) => {
-                Self::Request { method: notification.method.to_string(), id: Value::Null }
+            Message::Notification(Notification { method, params }) => {
+                Self::Request { method: method.to_string(), id: Value::Null, params: text_of(params) }
             }
             Message::Response(Response { id, answer }) => {
                 let id = id.map(|id| id.as_json().to_owned()).unwrap_or_default();
@@ -235,8 +251,13 @@ mod tests {
         assert_eq!(answer(r#"{"id":7}"#), of("7", Ok("null")));
         assert_eq!(answer(r#"{"id":7,"error":{"code":1,"message":"no"}}"#), of("7", Err("no")));
         assert_eq!(answer(r#"{"id":7,"error":3}"#), of("7", Err("an error without a message")));
-        let request = ServerMessage::of(br#"{"id":"x","method":"ping"}"#);
-        assert!(matches!(request, Some(ServerMessage::Request { method, id }) if method == "ping" && id == "x"));
+        let request = |line: &str| match ServerMessage::of(line.as_bytes()) {
+            Some(ServerMessage::Request { method, id, params }) => (method, id, params),
+            _ => panic!("{line}"),
+        };
+        assert_eq!(request(r#"{"id":"x","method":"ping"}"#), ("ping".to_owned(), Value::from("x"), String::new()));
+        let (method, id, params) = request(r#"{"method":"notifications/message","params":{"data":"a"}}"#);
+        assert_eq!((method.as_str(), id, params.as_str()), ("notifications/message", Value::Null, r#"{"data":"a"}"#));
         assert!(
             ["", "a log", "[1,\"a\",null,null]", "3"].iter().all(|line| ServerMessage::of(line.as_bytes()).is_none())
         );

@@ -10,9 +10,10 @@ use portcullis::protocol::Method;
 use serde_json::Value;
 
 use super::sample;
+use super::symbolic::KnownCalls;
 
 /// Returns the call of an example; `None` if the broker would make no such call.
-pub(super) fn view(example: &Env, items: &[Arc<Item>]) -> Option<CallView> {
+pub(super) fn view(example: &Env, world: &KnownCalls<'_>) -> Option<CallView> {
     let (request, entities) = (&example.request, &example.entities);
     let (principal, resource, context) = (request.principal()?, request.resource()?, request.context()?);
     let trust = text(entities.get(principal)?.attr("trust")?.ok()?)?;
@@ -23,21 +24,24 @@ pub(super) fn view(example: &Env, items: &[Arc<Item>]) -> Option<CallView> {
     let risk = if text(context.get("risk")?)? == "harmless" { Risk::Harmless } else { Risk::Risky };
     let method = Method::from(text(context.get("method")?)?.as_str());
     let id = resource.id().unescaped();
+    let source = |name: &str| world.config.sources.values().find(|source| source.name.as_str() == name);
+    let provider = || entities.ancestors(resource)?.find_map(|uid| source(uid.id().unescaped()));
     let item = match method {
         Method::ToolsCall | Method::PromptsGet => {
             let kind = if method == Method::ToolsCall { ItemKind::Tool } else { ItemKind::Prompt };
-            items.iter().find(|item| item.kind == kind && &*item.exposed == id).cloned()?
+            let provider = provider()?;
+            let is_meant =
+                |item: &&Arc<Item>| item.kind == kind && &*item.exposed == id && item.source == provider.name;
+            world.items.iter().find(is_meant).cloned()?
         }
         Method::ResourcesRead => {
-            let mut ancestors = entities.ancestors(resource)?;
-            let of_source = |item: &&Arc<Item>| ancestors.any(|uid| uid.id().unescaped() == item.source.as_str());
-            let neighbour = items.iter().find(of_source)?;
+            let provider = provider()?;
             let uri = text(entities.get(resource)?.attr("uri")?.ok()?)?;
-            Arc::new(Item::unlisted_resource(&neighbour.source, &neighbour.tags, &uri, id))
+            Arc::new(Item::unlisted_resource(&provider.name, &provider.tags, &uri, id))
         }
         _ => {
-            let neighbour = items.iter().find(|item| item.source.as_str() == id)?;
-            Arc::new(Item::of_source(&neighbour.source, &neighbour.tags))
+            let source = source(id)?;
+            Arc::new(Item::of_source(&source.name, &source.tags))
         }
     };
     Some(sample::view(&item, &method, caller, risk, &json(&context.get("input")?)))

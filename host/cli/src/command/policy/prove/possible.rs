@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use cedar_policy::{EntityUid, Policy, PolicyId, PolicySet};
 use portcullis::item::{Item, ItemKind};
@@ -35,8 +36,9 @@ impl<'a> Possible<'a> {
         let profiles = named("Profile").into_iter().filter(|name| name.parse::<ProfileName>().is_ok());
         let configured = world.config.profiles.keys().map(ToString::to_string);
         let profiles = profiles.chain(configured).chain([OTHER_PROFILE.to_owned()]).collect();
-        let sources: BTreeMap<_, _> =
-            world.items.iter().map(|item| (item.source.to_string(), item.tags.to_vec())).collect();
+        // One that lists nothing can be called, too: by its methods, and for resources that it does not list.
+        let sources = world.config.sources.values();
+        let sources: BTreeMap<_, _> = sources.map(|source| (source.name.to_string(), source.tags.clone())).collect();
         let named_sources = named("Source").into_iter().chain(sources.keys().cloned()).collect();
         Self { world, sources, named_sources, profiles }
     }
@@ -48,14 +50,10 @@ impl<'a> Possible<'a> {
     /// It is no policy: a name cannot be written in Cedar.
     pub(super) fn calls_of(&self, action: &EntityUid) -> Option<Result<Policy, String>> {
         let resource = match action.id().unescaped() {
-            "get_prompt" => self.any(ItemKind::Prompt, "Prompt"),
+            "get_prompt" => self.any(ItemKind::Prompt, "Prompt", None),
             "read_resource" => self.resources(),
             "use_method" => self.sources_themselves(),
-            tool => {
-                let mut items = self.world.items.iter();
-                let item = items.find(|item| item.kind == ItemKind::Tool && &*item.exposed == tool)?;
-                Some(format!("context.method == \"tools/call\" && {}", self.item(item, "Tool")))
-            }
+            tool => self.any(ItemKind::Tool, "Tool", Some(tool)),
         }?;
         let mut text = format!(
             "forbid (principal, action == {action}, resource) unless {{ ({resource}) \
@@ -72,9 +70,10 @@ impl<'a> Possible<'a> {
         Some(Policy::parse(Some(PolicyId::new("possible-calls")), text).map_err(|error| error.to_string()))
     }
 
-    /// Says that the resource is one of the items of a kind.
-    fn any(&self, kind: ItemKind, entity: &str) -> Option<String> {
-        let items = self.world.items.iter().filter(|item| item.kind == kind);
+    /// Says that the resource is one of the items of a kind, or of those with this name: the sources of a group have one each.
+    fn any(&self, kind: ItemKind, entity: &str, exposed: Option<&str>) -> Option<String> {
+        let is_meant = |item: &&Arc<Item>| item.kind == kind && exposed.is_none_or(|name| &*item.exposed == name);
+        let items = self.world.items.iter().filter(is_meant);
         let items: Vec<String> = items.map(|item| format!("({})", self.item(item, entity))).collect();
         let method = kind.use_method();
         (!items.is_empty()).then(|| format!("context.method == \"{}\" && ({})", method.as_str(), items.join(" || ")))
@@ -138,4 +137,37 @@ fn tagged(tags: &[String]) -> String {
 /// Returns a name as a text of Cedar, whose escapes are those of Rust.
 fn quote(name: &str) -> String {
     format!("\"{}\"", name.escape_default())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use portcullis::config::Config;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn sources_that_list_nothing_and_all_sources_of_a_tool_are_possible() {
+        let config = Config::builder("/srv").source("quiet", json!({ "command": ["a"], "tags": ["t"] }));
+        let config = config.source("b", json!({ "command": ["b"] })).source("c", json!({ "command": ["c"] }));
+        let config = config.build().unwrap();
+        let items = ["b", "c"].map(|source| Arc::new(Item::unlisted_tool(&source.parse().unwrap(), "search__find")));
+        let world = KnownCalls { config: &config, items: &items, schema: "" };
+        let possible = Possible::new(&world, &[]);
+        let of = |action: &str| {
+            let action: EntityUid = format!("Action::\"{action}\"").parse().unwrap();
+            possible.calls_of(&action).map(|policy| policy.unwrap().to_string())
+        };
+        for action in ["use_method", "read_resource"] {
+            let policy = of(action).unwrap();
+            assert!(policy.contains("Source::\"quiet\"") && policy.contains("\"t\""), "{policy}");
+        }
+        let find = of("search__find").unwrap();
+        for source in ["b", "c"] {
+            assert!(find.contains(&format!("resource in Source::\"{source}\"")), "{find}");
+        }
+        assert_eq!((of("search__other"), of("get_prompt")), (None, None));
+    }
 }

@@ -1,7 +1,7 @@
 //! The calls that a search tries: each argument takes the values at which policies can change their mind, drawn from
 //! the constants in both of them and from the tools' input schemas.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use portcullis::call::{Call, CallView, Caller, Params, Phase, Risk, SessionId, TrustLevel};
@@ -9,12 +9,10 @@ use portcullis::config::Config;
 use portcullis::item::{Item, ItemKind};
 use portcullis::principal::Principal;
 use portcullis::protocol::{Json, Method};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::constants::{Constants, NamedMembers};
-
-/// The deepest nesting of a schema whose parts get values of their own.
-const MAX_DEPTH: usize = 4;
+use super::constants::Constants;
+use super::values::{ArgumentValues, Member, NONE};
 
 /// All calls of one item that the search can try.
 pub(super) struct Space {
@@ -24,6 +22,7 @@ pub(super) struct Space {
     risks: Vec<Risk>,
     /// The values of each argument; `None` if it is missing.
     arguments: Vec<(String, Vec<Option<Value>>)>,
+    is_cut: bool,
 }
 
 /// One call of a space: the position of the caller, of the risk, and of each argument's value.
@@ -35,7 +34,7 @@ impl Space {
         let definition: Value = item.definition.read().unwrap_or_default();
         let mut arguments = Vec::new();
         let schema = definition.get("inputSchema").unwrap_or(&Value::Null);
-        let values = Values { constants, anywhere: anywhere(constants, schema) };
+        let values = ArgumentValues::new(constants, schema);
         if item.kind == ItemKind::Tool {
             arguments = values.members(schema, &constants.arguments);
         } else if let Some(listed) = definition.get("arguments").and_then(Value::as_array) {
@@ -51,6 +50,7 @@ impl Space {
             let of_member = values.of(&member.schema, member.named, 0).into_iter().map(Some);
             (member.name, std::iter::once(None).chain(of_member).collect())
         });
+        let arguments = arguments.collect();
         let has_word = |word: &str| constants.texts.contains(word);
         let risks = if has_word("risky") || has_word("harmless") {
             vec![Risk::Risky, Risk::Harmless]
@@ -62,8 +62,14 @@ impl Space {
             method: item.kind.use_method(),
             callers: callers(config, constants),
             risks,
-            arguments: arguments.collect(),
+            arguments,
+            is_cut: values.is_cut(),
         }
+    }
+
+    /// Reports whether the schema of the item declares more than is tried.
+    pub(super) fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// Returns the number of values of each part of a call.
@@ -156,136 +162,6 @@ fn callers(config: &Config, constants: &Constants) -> Vec<Arc<Caller>> {
         levels.into_iter().for_each(|level| add("local", "default", level));
     }
     found
-}
-
-/// Makes the values of arguments.
-struct Values<'a> {
-    constants: &'a Constants,
-    /// The members that policies name, without saying of what, and that no schema declares.
-    anywhere: BTreeSet<&'a str>,
-}
-
-/// A member of an object: an argument, or one within an argument.
-struct Member<'a> {
-    name: String,
-    schema: Value,
-    /// The members that policies name within it.
-    named: &'a NamedMembers,
-    is_declared: bool,
-}
-
-/// No member is named.
-static NONE: NamedMembers = NamedMembers(BTreeMap::new());
-
-/// Returns the members that policies name of something that was calculated, and that no part of the schema declares.
-fn anywhere<'a>(constants: &'a Constants, schema: &Value) -> BTreeSet<&'a str> {
-    let mut undeclared: BTreeSet<&str> = constants.members.iter().map(String::as_str).collect();
-    let mut parts = vec![schema];
-    while let Some(part) = parts.pop() {
-        for (name, _) in part["properties"].as_object().into_iter().flatten() {
-            undeclared.remove(name.as_str());
-        }
-        match part {
-            Value::Array(items) => parts.extend(items),
-            Value::Object(members) => parts.extend(members.values()),
-            _ => {}
-        }
-    }
-    undeclared
-}
-
-impl<'a> Values<'a> {
-    /// Returns the members that an object can have: those of its schema, and those that only policies name.
-    fn members(&self, schema: &Value, named: &'a NamedMembers) -> Vec<Member<'a>> {
-        let declared = schema["properties"].as_object();
-        let of_schema = declared.into_iter().flatten().map(|(name, schema)| Member {
-            name: name.clone(),
-            schema: schema.clone(),
-            named: named.0.get(name).unwrap_or(&NONE),
-            is_declared: true,
-        });
-        let further: BTreeSet<&str> = named.0.keys().map(String::as_str).chain(self.anywhere.iter().copied()).collect();
-        let further = further.into_iter().filter(|name| declared.is_none_or(|declared| !declared.contains_key(*name)));
-        let further = further.map(|name| Member {
-            name: name.to_owned(),
-            schema: Value::Null,
-            named: named.0.get(name).unwrap_or(&NONE),
-            is_declared: false,
-        });
-        of_schema.chain(further).collect()
-    }
-
-    /// Returns the values of an argument at which policies can change their mind. One without a type can have any.
-    fn of(&self, schema: &Value, named: &'a NamedMembers, depth: usize) -> Vec<Value> {
-        let listed = schema["enum"].as_array().into_iter().flatten().chain(schema.get("const"));
-        let mut values: Vec<Value> = listed.cloned().collect();
-        let kind = schema["type"].as_str();
-        let is = |wanted: &str| kind == Some(wanted) || (kind.is_none() && values.is_empty());
-        let (texts, numbers) = (is("string"), is("integer") || is("number"));
-        let (booleans, arrays) = (is("boolean"), kind == Some("array"));
-        let objects = kind == Some("object") || (kind.is_none() && !named.0.is_empty());
-        if texts {
-            values.extend(["", "x"].map(Value::from));
-            let around = |text: &String| [text.clone(), format!("{text}x"), format!("x{text}")];
-            values.extend(self.constants.texts.iter().flat_map(around).map(Value::from));
-        }
-        if numbers {
-            let bounds = ["minimum", "maximum"].into_iter().filter_map(|key| schema[key].as_i64());
-            let around = |n: i64| [n.saturating_sub(1), n, n.saturating_add(1)];
-            let integers = &self.constants.integers;
-            let whole: BTreeSet<i64> = integers.iter().copied().chain(bounds).chain([0]).flat_map(around).collect();
-            if kind != Some("integer") {
-                values.extend(integers.iter().map(|n| json!(precise(*n) + 0.5)));
-            }
-            values.extend(whole.into_iter().map(Value::from));
-        }
-        if booleans {
-            values.extend([false, true].map(Value::from));
-        }
-        if arrays && depth < MAX_DEPTH {
-            let items = self.of(&schema["items"], named, depth + 1);
-            values.push(json!([]));
-            values.extend(items.iter().map(|item| json!([item])));
-            values.extend(items.windows(2).map(|two| json!(two)));
-        }
-        if objects && depth < MAX_DEPTH {
-            values.extend(self.objects(schema, named, depth));
-        }
-        // What a source may get, although its schema does not say so.
-        values.push(Value::Null);
-        let mut seen = BTreeSet::new();
-        values.retain(|value| seen.insert(value.to_string()));
-        values
-    }
-
-    /// Returns objects that differ from a first one, which has the declared members, in at most one member.
-    fn objects(&self, schema: &Value, named: &'a NamedMembers, depth: usize) -> Vec<Value> {
-        let of_member = |member: Member<'a>| {
-            let values = self.of(&member.schema, member.named, depth + 1);
-            (member, values)
-        };
-        let members: Vec<_> = self.members(schema, named).into_iter().map(of_member).collect();
-        let declared = members.iter().filter(|(member, _)| member.is_declared);
-        let first: Map<String, Value> =
-            declared.filter_map(|(member, values)| Some((member.name.clone(), values.first()?.clone()))).collect();
-        let mut objects = vec![json!({}), Value::Object(first.clone())];
-        for (Member { name, .. }, values) in &members {
-            for value in values {
-                let mut object = first.clone();
-                object.insert(name.clone(), value.clone());
-                objects.push(Value::Object(object));
-            }
-            let mut object = first.clone();
-            object.remove(name);
-            objects.push(Value::Object(object));
-        }
-        objects
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a value near a constant is as good as another one")]
-fn precise(value: i64) -> f64 {
-    value as f64
 }
 
 #[cfg(test)]
@@ -381,6 +257,22 @@ mod tests {
         let declared = json!({ "type": "object", "properties": { "path": { "type": "string" } } });
         let space = self::space(json!({ "properties": { "l": { "type": "array", "items": declared } } }), &constants);
         assert!(space.arguments.iter().all(|(name, _)| name == "l"));
+    }
+
+    #[test]
+    fn an_object_with_very_many_members_gets_few_values_that_are_called_a_part() {
+        let constants =
+            constants(json!({ "policies": "forbid (principal, action, resource) when { context.input.o.z == 3 };" }));
+        let members =
+            |count: usize| (0..count).map(|n| (format!("a{n}"), json!({}))).collect::<serde_json::Map<_, _>>();
+        let input = |count| json!({ "properties": { "o": { "type": "object", "properties": members(count) } } });
+        let large = space(input(10_000), &constants);
+        let of_object = values(&large, "o");
+        assert!(large.is_cut() && of_object.len() < 100_000, "{}", of_object.len());
+        let cells: usize = of_object.iter().filter_map(Value::as_object).map(serde_json::Map::len).sum();
+        assert!(cells < 200_000, "{cells} members");
+        assert!(of_object.iter().any(|value| value["z"] == 3), "what policies name is tried all the same");
+        assert!(!space(input(3), &constants).is_cut());
     }
 
     proptest! {

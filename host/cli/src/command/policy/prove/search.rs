@@ -15,7 +15,8 @@ pub(super) struct Searched {
     pub(super) judged: usize,
     /// The number of calls in the sample.
     pub(super) sample: usize,
-    /// True if the search judges every call of the sample, unless it finds one before.
+    /// True if the search judges every call of the sample, unless it finds one before, and the schemas declare no more than
+    /// the sample has.
     pub(super) is_exhaustive: bool,
     pub(super) wider: Option<Wider>,
 }
@@ -30,7 +31,8 @@ pub(super) struct Wider {
 /// Searches the spaces, and judges at most about `most` calls.
 pub(super) async fn search(judge: &Judge, spaces: &[Space], most: usize, progress: impl Fn(usize)) -> Searched {
     let sample = spaces.iter().map(Space::size).fold(0, usize::saturating_add);
-    let mut found = Searched { judged: 0, sample, is_exhaustive: sample <= most, wider: None };
+    let is_exhaustive = sample <= most && !spaces.iter().any(Space::is_cut);
+    let mut found = Searched { judged: 0, sample, is_exhaustive, wider: None };
     let mut random = Random(SEED);
     // Small spaces first: what they do not need is left for the others.
     let mut ordered: Vec<&Space> = spaces.iter().collect();

@@ -124,7 +124,7 @@ async fn implications(old: &str, new: &str, world: &KnownCalls<'_>, judge: &Judg
             let new = compile(&with(new, &only_possible)?)?;
             let found = compiler.check_implies_with_counterexample_opt(&new, &compile(old)?).await;
             let Some(found) = found.map_err(|error| format!("cvc5 gave no answer: {error}"))? else { continue };
-            let view = example::view(&found, world.items).ok_or("cvc5 found a call that cannot be shown")?;
+            let view = example::view(&found, world).ok_or("cvc5 found a call that cannot be shown")?;
             let view = ordinary(view, world, judge).await;
             // What other policies deny, or a new policy that fails, is known to the plugins alone.
             return match judge.wider(&view).await {
