@@ -14,6 +14,10 @@ use portcullis::trust::TrustRecord;
 use crate::command::trust;
 use crate::output::{self, escape_hidden};
 
+/// What is said of a file that is not written because it is not as it was read.
+pub(crate) const CHANGED_MEANWHILE: &str =
+    "is left as it is: it was changed by somebody else meanwhile; run the command again";
+
 /// The bits of a mode that let somebody write.
 const WRITE_BITS: u32 = 0o222;
 
@@ -51,6 +55,17 @@ impl ConfigFile {
         &self.text
     }
 
+    /// Returns the file if its text is still this one, apart from line endings.
+    ///
+    /// # Errors
+    /// If somebody else has changed it since this text was read or written.
+    pub(crate) fn still_with(self, text: &str) -> anyhow::Result<Self> {
+        if self.text != text && self.text != in_style_of(&self.text, text) {
+            bail!("{} {CHANGED_MEANWHILE}", escape_hidden(&self.path.to_string_lossy()));
+        }
+        Ok(self)
+    }
+
     /// Leaves the trust in the file to a person: what is written next counts only after a look at it, unless the file is
     /// named.
     pub(crate) fn without_trust(self) -> Self {
@@ -70,7 +85,7 @@ impl ConfigFile {
         let real = self.path.canonicalize().with_context(|| format!("{shown} cannot be read"))?;
         let before = std::fs::read(&real).with_context(|| format!("{shown} cannot be read"))?;
         if before != self.text.as_bytes() {
-            bail!("{shown} is left as it is: it was changed by somebody else meanwhile; run the command again");
+            bail!("{shown} {CHANGED_MEANWHILE}");
         }
         write(&real, changed.as_bytes()).with_context(|| format!("{shown} cannot be written"))?;
         let Some(record) = &self.trusted else { return Ok(()) };
