@@ -81,6 +81,13 @@ fn a_call_is_proved_to_somebody_who_has_only_the_key() {
     let changed = stranger.run(&["audit", "verify", "--proof", "proof", "--pubkey", key.trim()]);
     assert!(changed.code == Some(1) && changed.out.contains("not proved"), "{}{}", changed.out, changed.err);
 
+    let json = stranger.run(&["audit", "verify", "--proof", "proof", "--pubkey", key.trim(), "--json"]);
+    let document: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert!(json.code == Some(1) && document["error"].as_str().unwrap().contains("not proved"), "{document}");
+    let missing = stranger.run(&["audit", "verify", "--data-dir", "nowhere", "--json"]);
+    let document: serde_json::Value = serde_json::from_str(missing.err.lines().last().unwrap()).unwrap();
+    assert!(missing.code == Some(2) && document["error"].is_string(), "{document}");
+
     // Who has kept a checkpoint of the same chain asks for a proof that continues it.
     let proof = dir.run(&["audit", "prove", &call]).out;
     let since = dir.run(&["audit", "checkpoint"]).out;
