@@ -6,8 +6,9 @@ use std::path::Path;
 
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 
+use crate::agent::{Agent, Era};
 use crate::questions::webhook;
-use crate::test_dir::TestDir;
+use crate::test_dir::{TestDir, until};
 
 const CONFIGURATION: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
 
@@ -195,6 +196,20 @@ fn an_export_is_continued_after_its_last_call_and_never_written_over() {
         let printed = dir.run(&["audit", "export", "--format", format]).out;
         assert_eq!(printed, fs::read_to_string(dir.path(format)).unwrap(), "as on standard output");
     }
+}
+
+#[test]
+fn an_export_beside_a_running_broker_leaves_what_may_come_after_an_earlier_call_to_the_next() {
+    let dir = TestDir::new(CONFIGURATION);
+    let mut agent = Agent::alone(&dir, Era::Modern);
+    agent.call("calc__add", &serde_json::json!({ "a": 1, "b": 2 }), None);
+    until("the call is recorded", || !dir.records_of("tool.completed").is_empty());
+    let export = || dir.run(&["audit", "export", "-o", "calls", "--resume"]).err;
+    let said = export();
+    assert!(said.contains("wrote 0 calls") && said.contains("which is new: the running broker"), "{said}");
+    agent.leave();
+    let said = export();
+    assert!(said.contains("wrote 1 call") && !said.contains("it ends before"), "{said}");
 }
 
 #[test]
