@@ -274,6 +274,16 @@ fn a_broker_that_listens_is_reached_with_its_token_and_the_token_is_not_shown() 
         works(&undone);
         assert!(!undone.err.contains(token.trim()), "{client}: {}", undone.err);
     }
+    // A file that others could read holds no token that they can read.
+    let file = dir.client_file(".cursor/mcp.json", "{}");
+    fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+    let ran = dir.run(&["connect", "cursor", "--yes"]);
+    works(&ran);
+    assert!(ran.err.contains("can be read by you alone now, since it holds the token"), "{}", ran.err);
+    for file in [file.clone(), file.with_file_name("mcp.json.before-portcullis")] {
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600, "{}", file.display());
+    }
+    works(&dir.run(&["connect", "cursor", "--undo", "--yes"]));
     // What a project shares holds no token.
     works(&dir.run(&["connect", "cursor", "--project", "--yes"]));
     let shared = fs::read_to_string(dir.path(".cursor/mcp.json")).unwrap();
@@ -351,4 +361,11 @@ fn byte_order_marks_and_line_ends_stay_and_a_link_stays_one() {
     symlink(outside.path(), dir.path(".cursor/mcp.json")).unwrap();
     refuses(&dir.run(&["connect", "cursor", "--project", "--yes"]), &["leads out of the project"]);
     assert_eq!(fs::read_to_string(outside.path()).unwrap(), text);
+
+    // So may its folder, and there need be no file in it yet.
+    let elsewhere = tempfile::tempdir().unwrap();
+    fs::remove_dir_all(dir.path(".cursor")).unwrap();
+    symlink(elsewhere.path(), dir.path(".cursor")).unwrap();
+    refuses(&dir.run(&["connect", "cursor", "--project", "--yes"]), &["leads out of the project"]);
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
 }

@@ -227,6 +227,26 @@ fn a_terminal_that_can_only_append_gets_no_control_sequences() {
     assert_eq!(terminal.ended(), Some(0));
 }
 
+#[test]
+fn a_secret_of_several_lines_is_refused_at_a_terminal() {
+    let dir = TestDir::new(CONFIG);
+    let set = |typed: &str| {
+        let mut terminal = Terminal::run(dir.command(&["secret", "set", "key"]));
+        terminal.shows("value of key (not shown): ");
+        terminal.press(typed);
+        terminal
+    };
+    for pasted in ["first\nsecond\n", "first\nsecond"] {
+        let mut terminal = set(pasted);
+        terminal.shows("it has more than one line");
+        assert_eq!(terminal.ended(), Some(1), "{pasted:?}");
+        assert_eq!(dir.run(&["secret", "list"]).out, "", "{pasted:?}");
+    }
+    let mut terminal = set("first\n");
+    terminal.shows("secret key is set");
+    assert_eq!(terminal.ended(), Some(0));
+}
+
 /// Returns a text without the sequences that colour it or clear a line.
 fn without_colours(text: &str) -> String {
     let mut parts = text.split("\u{1b}[");

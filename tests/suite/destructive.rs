@@ -195,8 +195,9 @@ fn one_answer_is_given_to_all_open_questions_about_a_tool() {
     let mut neighbour = server.endpoint.session(&json!({}));
     let mut other = neighbour.send_call("far__wander", &json!({})).unwrap();
     let other_question = question_in(&other.next().unwrap()).unwrap();
-    let ran = dir.run(&["approvals", "approve", "--batch", &first[0].1]);
-    assert_eq!((ran.code, ran.out.matches("approved: far__echo").count()), (Some(0), 3), "{}{}", ran.out, ran.err);
+    let ran = dir.run(&["approvals", "approve", "--batch", &first[0].1, "--json"]);
+    let answers: Vec<Value> = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{}{}", ran.out, ran.err));
+    assert_eq!((ran.code, answers.len(), &answers[2]["approved"]), (Some(0), 3, &json!(true)), "{answers:?}");
     for (number, (mut reply, _)) in first.into_iter().enumerate() {
         assert_eq!(outcome(&reply.answer().unwrap()), echoed(&json!({ "number": number })));
     }

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 
+use crate::agent::{Agent, Era};
 use crate::questions::webhook;
-use crate::test_dir::TestDir;
+use crate::test_dir::{TestDir, until};
 
 const CONFIGURATION: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
 
@@ -80,6 +81,13 @@ fn a_call_is_proved_to_somebody_who_has_only_the_key() {
     fs::write(stranger.path("proof"), proof.replace("calc__add", "calc__sub")).unwrap();
     let changed = stranger.run(&["audit", "verify", "--proof", "proof", "--pubkey", key.trim()]);
     assert!(changed.code == Some(1) && changed.out.contains("not proved"), "{}{}", changed.out, changed.err);
+
+    let json = stranger.run(&["audit", "verify", "--proof", "proof", "--pubkey", key.trim(), "--json"]);
+    let document: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert!(json.code == Some(1) && document["error"].as_str().unwrap().contains("not proved"), "{document}");
+    let missing = stranger.run(&["audit", "verify", "--data-dir", "nowhere", "--json"]);
+    let document: serde_json::Value = serde_json::from_str(missing.err.lines().last().unwrap()).unwrap();
+    assert!(missing.code == Some(2) && document["error"].is_string(), "{document}");
 
     // Who has kept a checkpoint of the same chain asks for a proof that continues it.
     let proof = dir.run(&["audit", "prove", &call]).out;
@@ -188,6 +196,20 @@ fn an_export_is_continued_after_its_last_call_and_never_written_over() {
         let printed = dir.run(&["audit", "export", "--format", format]).out;
         assert_eq!(printed, fs::read_to_string(dir.path(format)).unwrap(), "as on standard output");
     }
+}
+
+#[test]
+fn an_export_beside_a_running_broker_leaves_what_may_come_after_an_earlier_call_to_the_next() {
+    let dir = TestDir::new(CONFIGURATION);
+    let mut agent = Agent::alone(&dir, Era::Modern);
+    agent.call("calc__add", &serde_json::json!({ "a": 1, "b": 2 }), None);
+    until("the call is recorded", || !dir.records_of("tool.completed").is_empty());
+    let export = || dir.run(&["audit", "export", "-o", "calls", "--resume"]).err;
+    let said = export();
+    assert!(said.contains("wrote 0 calls") && said.contains("which is new: the running broker"), "{said}");
+    agent.leave();
+    let said = export();
+    assert!(said.contains("wrote 1 call") && !said.contains("it ends before"), "{said}");
 }
 
 #[test]

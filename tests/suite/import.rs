@@ -9,7 +9,7 @@ use portcullis::config::{Config, Endpoint};
 use portcullis::secret::SecretStore;
 use secrecy::ExposeSecret as _;
 
-use crate::test_dir::{Ran, TestDir, tests_folder};
+use crate::test_dir::{Ran, TestDir, finish, tests_folder};
 
 impl TestDir {
     /// Makes a folder without a configuration.
@@ -180,6 +180,62 @@ fn details_of_the_clients_are_taken_over() {
     let (text, _) = dir.imported();
     assert!(text.contains("FROM_FILE = \"plain\"") && text.contains(dir.path("open").to_str().unwrap()), "{text}");
     assert_eq!(dir.secret("perplexity-file-token"), "live-file");
+}
+
+#[test]
+fn a_projects_file_gets_nothing_of_the_environment_and_is_not_trusted() {
+    let dir = TestDir::bare();
+    let project = dir.path("open");
+    let servers = serde_json::json!({ "mcpServers": {
+        "x": {
+            "type": "http", "url": "https://example.com/mcp",
+            "headers": { "X": "${env:GITHUB_TOKEN}", "Y": "${AWS_PROFILE}", "Z": "${AWS_PROFILE:-eu}" },
+        },
+        "y": { "command": "server", "args": ["${AWS_PROFILE}"], "envFile": "~/.env" },
+    } });
+    fs::write(project.join(".mcp.json"), servers.to_string()).unwrap();
+    fs::write(dir.path("home/.env"), "SETTING=live-setting\nA_TOKEN=live-home\n").unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = dir.command(arguments);
+        command.current_dir(&project).env("GITHUB_TOKEN", "live-token").env("AWS_PROFILE", "live-profile");
+        finish(command)
+    };
+    let ran = run(&["import", "claude-code"]);
+    works(&ran);
+    says(
+        &ran,
+        &[
+            ".mcp.json asks for AWS_PROFILE, GITHUB_TOKEN of your environment and gets nothing of it",
+            "outside of the project",
+            "it is not trusted as it is now",
+            "left to do:\n  portcullis trust '",
+            "portcullis secret set x-x    # header X of x, where env:GITHUB_TOKEN is not known",
+        ],
+    );
+    let text = fs::read_to_string(project.join("portcullis.toml")).unwrap();
+    assert!(text.contains("[sources.x]") && text.contains("[sources.y]") && !text.contains("live-"), "{text}");
+    let secrets = SecretStore::open(&project.join(".portcullis")).unwrap();
+    assert_eq!(secrets.list().unwrap(), Vec::<String>::new());
+    refuses(&run(&["tools"]), &["so it is not used"]);
+
+    // A configuration that was trusted is trusted no longer.
+    let dir = TestDir::new("[sources.calc]\ncomponent = \"builtin:calculator\"\n");
+    fs::write(dir.path(".mcp.json"), servers.to_string()).unwrap();
+    works(&dir.run(&["import", "claude-code"]));
+    refuses(&dir.run(&["tools"]), &["is not what you trusted"]);
+}
+
+#[test]
+fn what_a_file_names_is_shown_without_characters_that_act_on_the_terminal() {
+    let dir = TestDir::bare();
+    let odd = dir.path("open/a\u{1b}]0;title\u{7}\nthe servers are harmless");
+    fs::create_dir(&odd).unwrap();
+    let servers = serde_json::json!({ "mcpServers": { "a": { "command": "server", "args": [odd] } } });
+    fs::write(dir.path("mcp.json"), servers.to_string()).unwrap();
+    let ran = dir.run(&["import", "mcp.json"]);
+    works(&ran);
+    says(&ran, &["\\u{1b}]0;title"]);
+    assert!(!ran.err.contains('\u{1b}') && !ran.err.lines().any(|line| line.starts_with("the servers are harmless")));
 }
 
 #[test]

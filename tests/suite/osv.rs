@@ -204,6 +204,13 @@ fn a_report_says_whether_the_registry_names_attestations_and_claims_no_more() {
 }
 
 #[test]
+fn a_database_that_cannot_be_fetched_is_no_finding() {
+    let dir = dir();
+    let ran = dir.run(&["evaluate", "--update-osv=nonsense"]);
+    assert!(ran.code == Some(2) && ran.err.contains("names no URL, folder or archive"), "{}", ran.err);
+}
+
+#[test]
 fn the_database_is_fetched_from_the_address_that_the_user_names() {
     let dir = dir();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -110,6 +110,17 @@ fn a_package_that_cannot_be_looked_up_takes_no_other_along() {
     let rows: Vec<Value> = serde_json::from_str(&dir.run(&["outdated", "--json"]).out).unwrap();
     assert_eq!((&rows[1]["source"], &rows[1]["package"]["pinned"]), (&json!("far"), &json!("1.0.0")), "{rows:?}");
     assert!(rows[0]["error"].is_string(), "{rows:?}");
+
+    // An upgrade of the other is not all that was asked for.
+    release(&dir, "1.1.0");
+    let json = dir.run(&["upgrade", "--json"]);
+    assert!(json.code == Some(1) && json.out.is_empty() && json.err.contains("`--yes`"), "{}{}", json.out, json.err);
+    let mut terminal = Terminal::run(dir.command(&["upgrade"]));
+    terminal.shows("Type `yes` or `no`");
+    terminal.press("y\n");
+    terminal.shows("Keep these? Type `yes` or `no`");
+    terminal.press("y\n");
+    assert_eq!((terminal.ended(), pinned(&dir)), (Some(1), json!("1.1.0")));
     dir.assert_nothing_left();
 }
 

@@ -227,6 +227,7 @@ fn each_policy_explains_a_recorded_call_by_what_it_said_and_says_now() {
     {
         assert!(explained.out.contains(expected), "{expected:?} is not in:\n{}", explained.out);
     }
+    assert!(!explained.out.contains("\\u{"), "{}", explained.out);
     dir.configure(&whole(&rules("deny = [\"calc__divide\"]")));
     let explained: Value = serde_json::from_str(&dir.run(&["policy", "explain", call, "--json"]).out).unwrap();
     let policy = &explained["policies"][0];

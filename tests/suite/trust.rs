@@ -156,12 +156,13 @@ fn a_configuration_written_by_import_is_trusted_only_as_it_was_written() {
     fs::remove_file(dir.path("portcullis.toml")).unwrap();
     let program = source_program("portcullis-test-source");
     let client = serde_json::json!({ "mcpServers": { "plain": { "command": program, "args": ["plain"] } } });
-    fs::write(dir.path("mcp.json"), client.to_string()).unwrap();
-    works(&dir.run(&["import", "mcp.json"]));
+    fs::create_dir(dir.path("home/.cursor")).unwrap();
+    fs::write(dir.path("home/.cursor/mcp.json"), client.to_string()).unwrap();
+    works(&dir.run(&["import", "cursor"]));
     works(&dir.run(&["tools"]));
     // A file that was changed since is not trusted by being added to.
     dir.write_configuration(CALC);
-    works(&dir.run(&["import", "mcp.json"]));
+    works(&dir.run(&["import", "cursor"]));
     fails(&dir.run(&["tools"]), &["is not what you trusted"]);
 }
 

@@ -9,6 +9,7 @@ use portcullis::secret::ConfigValue;
 use portcullis_learn::{CellLine, KnownServer};
 
 use crate::command::learn;
+use crate::output::escape_hidden;
 use crate::path_guess::PathGuess;
 
 /// The cell lines and variables that a server is known to need and that its source does not have.
@@ -90,7 +91,9 @@ pub(crate) fn propose(text: &str, file: &Path, before: &Config) -> anyhow::Resul
                 let guess = PathGuess::of(source, &own);
                 proposed.notes.extend(guess.refused.iter().map(|refused| format!("{name}: {refused}")));
                 let reason = |line: &CellLine| {
-                    format!("Guessed: {} {}, because {}", line.key.as_str(), line.value, line.evidence.join(", "))
+                    let evidence = line.evidence.join(", ");
+                    let reason = format!("Guessed: {} {}, because {evidence}", line.key.as_str(), line.value);
+                    escape_hidden(&reason).into_owned()
                 };
                 let reasons = guess.lines.iter().map(reason).collect();
                 (guess.lines, reasons)

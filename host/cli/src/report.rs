@@ -43,11 +43,12 @@ pub(crate) fn not_judged(error: anyhow::Error, json: bool) -> anyhow::Result<Exi
     Ok(ExitCode::from(2))
 }
 
-/// Returns the error and its causes joined by colons, without characters that act on the terminal.
+/// Returns the error and its causes joined by colons, without characters that act on the terminal. What follows its first
+/// line is indented: none of it can pass for a line of this program.
 fn message(error: &anyhow::Error) -> String {
     let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
     let text = causes.join(": ");
-    text.lines().map(output::escape_hidden).collect::<Vec<_>>().join("\n")
+    text.lines().map(output::escape_hidden).collect::<Vec<_>>().join("\n  ")
 }
 
 /// Returns a problem with the lines of the file that it is about. `anstream` removes the colours if they are not
@@ -58,5 +59,17 @@ fn rendered(problem: &ConfigProblem) -> String {
     match handler.render_report(&mut shown, problem) {
         Ok(()) => shown,
         Err(_) => problem.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::message;
+
+    #[test]
+    fn the_lines_of_an_error_cannot_pass_for_those_of_the_program() {
+        let error = anyhow::anyhow!("failed\nportcullis.toml is trusted as it is now\n\u{1b}[2Jx").context("the call");
+        let shown = message(&error);
+        assert_eq!(shown, "the call: failed\n  portcullis.toml is trusted as it is now\n  \\u{1b}[2Jx");
     }
 }

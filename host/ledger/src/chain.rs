@@ -128,6 +128,14 @@ pub fn is_live(data_dir: &Path, chain: &str) -> bool {
     }
 }
 
+/// Reports whether a broker writes to the ledger of this data folder at the moment.
+///
+/// # Errors
+/// If the folder of the chains cannot be read.
+pub fn has_live_chain(data_dir: &Path) -> Result<bool, LedgerError> {
+    Ok(list(data_dir, &[LOCKED])?.iter().any(|chain| is_live(data_dir, chain)))
+}
+
 /// The lock on a chain whose broker is gone, so that only one other broker seals it. Dropping it releases the chain.
 #[derive(Debug)]
 pub(super) struct UnsealedChainLock {

@@ -65,7 +65,7 @@ use tokio::sync::watch;
 
 pub use body::{EventBody, Fact};
 pub use calls::{CallEntry, CallRange, RecordedOutcome};
-pub use chain::{ChainStart, is_live};
+pub use chain::{ChainStart, has_live_chain, is_live};
 pub use copy::LedgerFiles;
 pub use error::LedgerError;
 pub use evidence::{

@@ -22,7 +22,7 @@ const MAX_TREE_BYTES: usize = 1024 * 1024;
 /// Answer the questions that calls are waiting for
 ///
 /// Running brokers hold the questions. An id may be shortened to a unique prefix. A question that expires counts as a
-/// no.
+/// no. With --json, the answer to one id is an object; several ids, and --batch, give a list.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -223,10 +223,10 @@ async fn answer(folders: &[PathBuf], answered: &Answered, given: &GivenAnswer, j
     let asks = asks(folders).await?;
     let named: Vec<&Value> = answered.ids.iter().map(|id| find(&asks, id)).collect::<Result<_, _>>()?;
     let is_meant = |ask: &&Value| named.iter().any(|named| *named == *ask || answered.batch && are_alike(named, ask));
-    let mut good = true;
+    let (mut good, mut given_answers) = (true, Vec::new());
     for ask in asks.iter().filter(is_meant) {
         match give(folders, ask["id"].as_str().unwrap_or_default(), given).await {
-            Ok(answered) if json => output::json(&answered)?,
+            Ok(answered) if json => given_answers.push(answered),
             Ok(answered) => output::text(&format!("{}\n", described(&answered)))?,
             // The others are answered none the less.
             Err(error) => {
@@ -234,6 +234,11 @@ async fn answer(folders: &[PathBuf], answered: &Answered, given: &GivenAnswer, j
                 output::message(&format!("{}: not answered: {error:#}", ask["id"].as_str().unwrap_or_default()));
             }
         }
+    }
+    if json && (answered.batch || answered.ids.len() > 1) {
+        output::json(&json!(given_answers))?;
+    } else {
+        given_answers.iter().try_for_each(output::json)?;
     }
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

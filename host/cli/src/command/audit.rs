@@ -19,7 +19,7 @@ use crate::call_query::CallQuery;
 use crate::cli::GlobalArgs;
 use crate::identity::IdentityArgs;
 use crate::output::{self, BOLD, escape_hidden};
-use crate::runtime;
+use crate::{report, runtime};
 
 use list::ListingForm;
 pub(crate) use list::{duration, line};
@@ -197,10 +197,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
                 None => verify::run(&folder()?, &checkpoints, &keys, *full, global.json),
             });
             // What cannot be judged is no sign of tampering.
-            judged.or_else(|error| {
-                output::message(&format!("{error:#}"));
-                Ok(ExitCode::from(2))
-            })
+            judged.or_else(|error| report::not_judged(error, global.json))
         }
         Action::Checkpoint => evidence::checkpoint(&folder()?, global.json),
         Action::Prove { call, since } => evidence::prove(&folder()?, call, since.as_deref(), global.json),

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, bail};
 use async_trait::async_trait;
@@ -244,8 +244,12 @@ impl AgentPeer for Terminal {
     }
 }
 
+/// Held while the person is asked, so that what is typed answers the question that is shown last.
+static ASKING: Mutex<()> = Mutex::new(());
+
 /// Puts the single choice of an elicitation to the person. Returns `None` if they gave no answer.
 fn ask(params: &Json) -> std::io::Result<Option<String>> {
+    let _turn = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
     let message = params.get_str("message").unwrap_or_default();
     let answer = params.get("requestedSchema").and_then(|s| s.get("properties")).and_then(|p| p.get("answer"));
     let list = |key| answer.as_ref().and_then(|a| a.get(key)).and_then(|l| l.read::<Vec<String>>().ok());

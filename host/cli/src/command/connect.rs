@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::cli::GlobalArgs;
+use crate::config_file::PRIVATE_BITS;
 use crate::connect::changed::DiffSide;
 use crate::connect::client::{Client, FileSyntax};
 use crate::connect::client_file::ClientFile;
@@ -93,11 +94,16 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     let before = old.as_ref().map_or_else(|| file.text().to_owned(), |old| hidden(file.text(), old));
     let (before, after) = (access.hide_token(&before), access.hide_token(&changed));
     agree(args, &file, &before, &after)?;
+    let bits = access.has_token().then_some(PRIVATE_BITS);
+    let was_shared = file.is_shared();
     // A copy from before our first entry is the one to go back to.
     if old.is_none() || file.backup_text().is_none() {
-        file.back_up()?;
+        file.back_up(bits)?;
     }
-    file.replace(&changed)?;
+    file.replace(&changed, bits)?;
+    if bits.is_some() && was_shared && !global.json {
+        output::message(&format!("{} can be read by you alone now, since it holds the token", file.shown()));
+    }
     done(global, &file, true, "has the entry now; restart the client")
 }
 
@@ -117,7 +123,7 @@ fn undo(args: &Args, file: &ClientFile, global: &GlobalArgs) -> anyhow::Result<E
     let backup = file.backup_text();
     if let Some(before) = backup.filter(|before| made_from(before)) {
         agree(args, file, &hidden(file.text(), &entry), &before)?;
-        file.replace(&before)?;
+        file.replace(&before, None)?;
         ClientFile::remove(&file.backup())?;
         return done(global, file, true, "is as it was before");
     }
@@ -128,7 +134,7 @@ fn undo(args: &Args, file: &ClientFile, global: &GlobalArgs) -> anyhow::Result<E
     }
     let changed = edit::without_entry(file.text(), client, name).with_context(refused)?;
     agree(args, file, &hidden(file.text(), &entry), &changed)?;
-    file.replace(&changed)?;
+    file.replace(&changed, None)?;
     done(global, file, true, "has no such entry any more")
 }
 

@@ -103,7 +103,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     if let Some(from) = &args.update_osv {
-        update_osv::update(from)?;
+        if let Err(error) = update_osv::update(from) {
+            return report::not_judged(error, global.json);
+        }
         if args.command.is_empty() && args.target.is_none() {
             return Ok(ExitCode::SUCCESS);
         }

@@ -2,6 +2,8 @@
 
 mod input;
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -22,12 +24,14 @@ use input::Input;
 
 /// Take over the servers of another client
 ///
-/// Reads the files of Claude Code, Claude Desktop, Cursor, VS Code, Codex, Gemini CLI, Zed, Windsurf and Goose, and a
-/// bare mcp_servers.json, whatever they are called; with a client's name, those in its usual places. Each server
-/// becomes a source of the configuration, or of a new portcullis.toml in this folder. Its cell is proposed: as it was
-/// measured for a widely used server, or else guessed from its arguments, with the reason as a comment. Values that
-/// look like secrets are kept in the store of secrets and not in the file. The file is trusted as it is written but for
-/// the proposed cells, which `check` shows before it asks. Nothing is started, and the client's file stays as it is.
+/// Reads the files of Claude Code, Claude Desktop, Cursor, VS Code, Codex, Gemini CLI, Zed, Windsurf and Goose, and a bare
+/// mcp_servers.json, whatever they are called; with a client's name, those in its usual places. Each server becomes a
+/// source of the configuration, or of a new portcullis.toml in this folder. Its cell is proposed: as it was measured
+/// for a widely used server, or else guessed from its arguments, with the reason as a comment. Values that look like
+/// secrets are kept in the store of secrets and not in the file. The file is trusted as it is written but for the
+/// proposed cells, which `check` shows before it asks. What comes from a project's file, from a file that you name or from
+/// standard input gets nothing of your environment, and is trusted once you have seen it. Nothing is started, and the
+/// client's file stays as it is.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -47,15 +51,19 @@ pub(crate) struct Args {
 /// The configuration to which the servers are added.
 struct Destination {
     file: PathBuf,
-    /// `None` if there is no file, or nothing in it.
+    /// The text as it was read, or `None` if there is no file.
     text: Option<String>,
-    exists: bool,
 }
 
 /// The result of all inputs together.
 #[derive(Default)]
 struct Collected {
-    sources: String,
+    /// The sources from the user's own files.
+    own: String,
+    /// The sources from files that somebody else may have written.
+    others: String,
+    /// Where the latter come from, safe to show.
+    origins: Vec<String>,
     secrets: Vec<WantedSecret>,
     notes: Vec<String>,
     to_do: Vec<String>,
@@ -69,16 +77,17 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     let destination = Destination::find(global)?;
     let before = destination.config("")?;
     let mut collected = collect(&inputs, &destination)?;
-    if collected.sources.is_empty() {
+    let sources = collected.sources();
+    if sources.is_empty() {
         if collected.present == 0 {
             bail!("none of the servers can be taken over:\n{}", collected.notes.join("\n"));
         }
         return report(args, global, &destination.file, None, &collected, &[]);
     }
-    let text = destination.with(&collected.sources);
+    let text = destination.with(&sources);
     let proposed = cell_proposals::propose(&text, &destination.file, &before)?;
     collected.notes.extend(proposed.notes.iter().cloned());
-    let stored = if args.dry_run { Vec::new() } else { write(global, &destination, &text, &proposed, &mut collected)? };
+    let stored = if args.dry_run { Vec::new() } else { write(global, &destination, &proposed, &mut collected)? };
     let after = Config::parse(&proposed.text, &destination.file)?;
     let without: Vec<&String> =
         proposed.without.iter().filter(|name| after.sources.keys().any(|key| key.as_str() == **name)).collect();
@@ -98,12 +107,21 @@ fn collect(inputs: &[Input], destination: &Destination) -> anyhow::Result<Collec
     let mut all = Collected::default();
     for input in inputs {
         let shown = &input.shown;
-        let around = ExpansionContext {
-            workspace: input.workspace.as_deref(),
-            home: home.as_deref(),
-            variable: &environment_variable,
+        let withheld = RefCell::new(BTreeSet::new());
+        let variable = |name: &str| {
+            let value = environment_variable(name)?;
+            if !input.is_own {
+                withheld.borrow_mut().insert(name.to_owned());
+            }
+            input.is_own.then_some(value)
         };
-        let config = destination.config(&all.sources)?;
+        let around = ExpansionContext {
+            workspace: Some(&input.workspace),
+            home: home.as_deref(),
+            variable: &variable,
+            may_read: &|file| input.may_read(file),
+        };
+        let config = destination.config(&all.sources())?;
         let text = input.text.as_ref().map_err(|error| anyhow::anyhow!("{shown} cannot be read: {error:#}"));
         let imported = text.and_then(|text| {
             import(text, &around, &destination.file, Some(&config))
@@ -111,7 +129,20 @@ fn collect(inputs: &[Input], destination: &Destination) -> anyhow::Result<Collec
         });
         match imported {
             Ok(imported) => {
-                all.sources.push_str(&imported.sources);
+                if input.is_own {
+                    all.own.push_str(&imported.sources);
+                } else if !imported.sources.is_empty() {
+                    all.others.push_str(&imported.sources);
+                    all.origins.push(shown.clone());
+                    let names: Vec<String> = withheld.take().into_iter().collect();
+                    if !names.is_empty() {
+                        all.notes.push(format!(
+                            "{shown} asks for {} of your environment and gets nothing of it, since somebody else may have \
+                             written it: what a source is to have, set with `portcullis secret set`, as below",
+                            names.join(", ")
+                        ));
+                    }
+                }
                 all.secrets.extend(imported.secrets);
                 all.notes.extend(imported.notes);
                 all.to_do.extend(imported.to_do);
@@ -127,26 +158,34 @@ fn collect(inputs: &[Input], destination: &Destination) -> anyhow::Result<Collec
     Ok(all)
 }
 
+impl Collected {
+    fn sources(&self) -> String {
+        format!("{}{}", self.own, self.others)
+    }
+}
+
 impl Destination {
     fn find(global: &GlobalArgs) -> anyhow::Result<Self> {
         match find_text(global.config.as_deref()) {
-            Ok((file, text)) => {
-                let text = Some(text).filter(|text| !text.trim().is_empty());
-                Ok(Self { file, text, exists: true })
-            }
+            Ok((file, text)) => Ok(Self { file, text: Some(text) }),
             Err(error) => {
                 let named = global.config.as_deref().unwrap_or(Path::new(init::FILE));
                 if named.symlink_metadata().is_ok() || !(error.is_missing() || global.config.is_some()) {
                     return Err(error.into());
                 }
-                Ok(Self { file: real_file(named), text: None, exists: false })
+                Ok(Self { file: real_file(named), text: None })
             }
         }
     }
 
+    /// Reports whether there is no file, or nothing in it.
+    fn is_empty(&self) -> bool {
+        self.text.as_ref().is_none_or(|text| text.trim().is_empty())
+    }
+
     /// Returns the text of the configuration with further sources.
     fn with(&self, sources: &str) -> String {
-        match &self.text {
+        match self.text.as_ref().filter(|_| !self.is_empty()) {
             Some(text) => format!("{}\n{sources}", text.trim_end()),
             None => format!("{HEAD}{sources}{TAIL}"),
         }
@@ -158,37 +197,49 @@ impl Destination {
     }
 }
 
-/// Writes the sources, then the secrets, then the proposed cells. The first are trusted if the file was, or is new;
-/// cells count only after a person has seen them. Returns the names of the secrets that are stored.
+/// Writes the user's own sources, then the secrets, then the other sources and the proposed cells. The first are trusted
+/// if the file was, or is new; the last count only after a person has seen them. Returns the names of the secrets that
+/// are stored.
 fn write(
     global: &GlobalArgs,
     destination: &Destination,
-    text: &str,
     proposed: &Proposed,
     collected: &mut Collected,
 ) -> anyhow::Result<Vec<String>> {
     let file = &destination.file;
-    match (destination.exists, &destination.text) {
-        (false, _) => drop(init::create(file, text)?),
-        (true, _) => ConfigFile::open(Some(file))?.replace(text)?,
+    let text = &destination.with(&collected.own);
+    match &destination.text {
+        None => drop(init::create(file, text)?),
+        Some(read) => ConfigFile::open(Some(file))?.still_with(read)?.replace(text)?,
     }
-    if destination.text.is_none()
+    if destination.is_empty()
         && let Err(error) = trust::trust_made(file, text)
     {
         let shown = escape_hidden(&file.to_string_lossy()).into_owned();
         collected.notes.push(format!("{shown} is not trusted yet: {error}"));
     }
-    let named = global.config.as_deref();
-    let usable = ConfigCandidate::load(named).and_then(|found| found.trust_status());
     // Nothing is put into a data folder that was not trusted.
-    let stored = match usable {
-        Ok(TrustStatus::Usable) => store(&Config::parse(text, file)?.data_dir, collected)?,
-        _ => Vec::new(),
+    let stored = match is_usable(global) {
+        true => store(&Config::parse(text, file)?.data_dir, collected)?,
+        false => Vec::new(),
     };
-    if proposed.text != text {
-        ConfigFile::open(Some(file))?.without_trust().replace(&proposed.text)?;
+    if proposed.text != *text {
+        ConfigFile::open(Some(file))?.still_with(text)?.without_trust().replace(&proposed.text)?;
+    }
+    if !collected.origins.is_empty() && is_usable(global) {
+        collected.notes.push(format!(
+            "the configuration needs no trust, so what comes from {} counts from now on: look at it, and switch off what \
+             you do not want with `portcullis disable NAME`",
+            collected.origins.join(", ")
+        ));
     }
     Ok(stored)
+}
+
+/// Reports whether the configuration that a command would use may be used as it is now.
+fn is_usable(global: &GlobalArgs) -> bool {
+    let status = ConfigCandidate::load(global.config.as_deref()).and_then(|found| found.trust_status());
+    status.is_ok_and(|status| status == TrustStatus::Usable)
 }
 
 /// Stores the values of the secrets, and returns their names. A secret that is there already is kept.
@@ -223,11 +274,19 @@ fn report(
     let shown = escape_hidden(&file.to_string_lossy()).into_owned();
     let missing: Vec<&WantedSecret> =
         collected.secrets.iter().filter(|secret| !stored.contains(&secret.name)).collect();
-    let mut to_do: Vec<String> = missing
-        .iter()
-        .filter(|secret| !args.dry_run || secret.value.is_none())
-        .map(|secret| format!("portcullis secret set {}    # {}", secret.name, secret.origin))
-        .collect();
+    let mut to_do: Vec<String> = Vec::new();
+    if !collected.origins.is_empty() && (args.dry_run || !is_usable(global)) {
+        let origins = collected.origins.join(", ");
+        to_do.push(format!(
+            "portcullis trust '{shown}'    # shows what comes from {origins}, which somebody else may have written"
+        ));
+    }
+    to_do.extend(
+        missing
+            .iter()
+            .filter(|secret| !args.dry_run || secret.value.is_none())
+            .map(|secret| format!("portcullis secret set {}    # {}", secret.name, secret.origin)),
+    );
     to_do.extend(collected.to_do.iter().cloned());
     to_do.push("portcullis check".to_owned());
     let client = args.from.as_deref().and_then(|from| Client::named(from.to_str()?));
@@ -247,7 +306,7 @@ fn report(
         return Ok(ExitCode::SUCCESS);
     }
     for note in &collected.notes {
-        output::message(&format!("note: {note}"));
+        output::message(&format!("note: {}", escape_hidden(note)));
     }
     let Some(proposed) = proposed else {
         output::message(&format!("{shown} is left as it is: it has all of these servers"));
@@ -261,16 +320,13 @@ fn report(
         if !stored.is_empty() {
             output::message(&format!("secrets are stored, and not in the file: {}", stored.join(", ")));
         }
-        let is_trusted = ConfigCandidate::load(global.config.as_deref())
-            .and_then(|found| found.trust_status())
-            .is_ok_and(|status| status == TrustStatus::Usable);
-        if !is_trusted {
+        if !is_usable(global) {
             output::message("it is not trusted as it is now: `portcullis check` shows what it opens, and asks");
         }
     }
     output::message("left to do:");
     for command in &to_do {
-        output::message(&format!("  {command}"));
+        output::message(&format!("  {}", escape_hidden(command)));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,16 +1,14 @@
 //! `portcullis init`
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{anyhow, bail};
 use portcullis::config::{Config, real_file, user_trust};
 
 use crate::cli::GlobalArgs;
 use crate::command::{edit, trust};
+use crate::config_file;
 use crate::output::{self, escape_hidden};
 
 /// The file that is made unless another is named.
@@ -94,13 +92,11 @@ pub(crate) fn create(file: &Path, text: &str) -> anyhow::Result<PathBuf> {
     let shown = escape_hidden(&file.to_string_lossy()).into_owned();
     // What is written must be what is read, or the next command fails.
     Config::parse(text, file)?;
-    let mut new = OpenOptions::new().write(true).create_new(true).mode(MODE).open(file);
-    if let Err(error) = &new
-        && error.kind() == std::io::ErrorKind::AlreadyExists
-    {
-        anyhow::bail!("{shown} exists and is left as it is: change it with `portcullis add` and `portcullis set`");
+    match config_file::make(file, text.as_bytes(), MODE) {
+        Ok(()) => Ok(real_file(file)),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            bail!("{shown} exists and is left as it is: change it with `portcullis add` and `portcullis set`")
+        }
+        Err(error) => bail!("{shown} cannot be made: {error}"),
     }
-    let file_handle = new.as_mut().map_err(|error| anyhow::anyhow!("{shown} cannot be made: {error}"))?;
-    file_handle.write_all(text.as_bytes()).with_context(|| format!("{shown} cannot be written"))?;
-    Ok(real_file(file))
 }

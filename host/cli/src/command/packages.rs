@@ -126,6 +126,12 @@ pub(crate) fn outdated(args: &OutdatedArgs, global: &GlobalArgs) -> anyhow::Resu
 pub(crate) fn upgrade(args: &UpgradeArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let config = global.load()?;
     let sources = runtime::sources(&config, &args.sources)?;
+    if !args.yes && global.json {
+        bail!(
+            "`upgrade` asks before it installs anything, and with `--json` nobody is asked: look with `portcullis outdated \
+             --json`, then give `--yes`"
+        );
+    }
     if !args.yes && !consent::can_ask() {
         bail!(
             "`upgrade` asks before it installs anything, and there is no terminal: look with `portcullis outdated`, then give `--yes`"
@@ -145,8 +151,8 @@ pub(crate) fn upgrade(args: &UpgradeArgs, global: &GlobalArgs) -> anyhow::Result
                     Err(error) => failed(source, error)?,
                 }
             }
+            let good = found.values().all(Result::is_ok);
             if !changes {
-                let good = found.values().all(Result::is_ok);
                 if good {
                     output::message("every package is as its registry has it now");
                 }
@@ -157,27 +163,30 @@ pub(crate) fn upgrade(args: &UpgradeArgs, global: &GlobalArgs) -> anyhow::Result
             }
             let changing: Vec<SourceName> =
                 found.into_iter().filter(|(_, found)| found.is_ok()).map(|(it, _)| it).collect();
-            return tried(&broker, &changing).await;
+            let kept = tried(&broker, &changing).await?;
+            return Ok(exit(good && kept));
         }
         runtime::until_interrupted(pin(&broker, &sources, global.json)).await
     })
 }
 
 /// Pins packages to what their registries have now, and asks whether to keep them. Without a yes they are pinned as
-/// before, also if the command is interrupted meanwhile.
-async fn tried(broker: &Broker, sources: &[SourceName]) -> anyhow::Result<ExitCode> {
+/// before, also if the command is interrupted meanwhile. Returns whether all of them are pinned anew.
+async fn tried(broker: &Broker, sources: &[SourceName]) -> anyhow::Result<bool> {
     let before = broker.pinned_packages(sources)?;
-    let kept = renewed(broker, sources).await;
-    if matches!(kept, Ok(true)) {
-        return Ok(ExitCode::SUCCESS);
-    }
+    let kept = match renewed(broker, sources).await {
+        Ok(Some(good)) => return Ok(good),
+        Ok(None) => Ok(false),
+        Err(error) => Err(error),
+    };
     broker.restore_packages(before)?;
     output::message("the packages are pinned as before");
-    kept.map(exit)
+    kept
 }
 
-/// Pins packages anew, shows what their servers then offer otherwise, and asks. Returns whether the answer is yes.
-async fn renewed(broker: &Broker, sources: &[SourceName]) -> anyhow::Result<bool> {
+/// Pins packages anew, shows what their servers then offer otherwise, and asks. Returns whether all could be pinned, or
+/// `None` if the answer is no.
+async fn renewed(broker: &Broker, sources: &[SourceName]) -> anyhow::Result<Option<bool>> {
     let mut config = broker.config().as_ref().clone();
     config.sources.retain(|name, _| sources.contains(name));
     let definitions = async || {
@@ -211,7 +220,8 @@ async fn renewed(broker: &Broker, sources: &[SourceName]) -> anyhow::Result<bool
             _ => {}
         }
     }
-    consent::agreed_or_interrupted("Keep these?").await
+    let good = renewed.values().all(Result::is_ok);
+    Ok(consent::agreed_or_interrupted("Keep these?").await?.then_some(good))
 }
 
 /// Returns what a source offers otherwise than before, one line for each change.

@@ -13,6 +13,7 @@ use serde_json::json;
 
 use crate::cli::GlobalArgs;
 use crate::completion;
+use crate::config_file;
 use crate::output::{self, BOLD, escape_hidden};
 use crate::runtime;
 
@@ -173,7 +174,7 @@ fn compile(plugin: &PluginRef, file: &Path, target: Option<&str>, json: bool) ->
         bail!("{} does not end in .cwasm, the extension of compiled code", file.display());
     }
     let compiled = runtime::block_on(async { Ok(PluginHost::new(None)?.precompile(plugin, target).await?) })?;
-    std::fs::write(file, &compiled).with_context(|| format!("cannot write {}", file.display()))?;
+    config_file::put(file, &compiled).with_context(|| format!("cannot write {}", file.display()))?;
     let digest = Digest::of(&compiled);
     if json {
         output::json(&json!({ "file": file, "digest": digest, "size": compiled.len() }))?;
@@ -189,7 +190,7 @@ fn describe(file: &Path, description: &Path, json: bool) -> anyhow::Result<ExitC
     let text = text.with_context(|| format!("{} cannot be read", description.display()))?;
     let described = with_description(&file.display().to_string(), wasm, &text)
         .with_context(|| format!("{} is not a valid description", description.display()))?;
-    std::fs::write(file, &described).with_context(|| format!("cannot write {}", file.display()))?;
+    config_file::put(file, &described).with_context(|| format!("cannot write {}", file.display()))?;
     let digest = Digest::of(&described);
     if json {
         output::json(&json!({ "file": file, "digest": digest, "size": described.len() }))?;

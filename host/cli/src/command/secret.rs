@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Subcommand;
 use portcullis::secret::{MAX_VALUE_BYTES, SecretStore};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use secrecy::SecretString;
 use secrecy::zeroize::Zeroizing;
@@ -75,14 +76,23 @@ fn list(names: &[String], json: bool) -> anyhow::Result<()> {
     names.iter().try_for_each(|name| output::text(&format!("{name}\n")))
 }
 
+/// How long more lines of a pasted text are waited for: a terminal may pass it on in pieces.
+const MORE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
 /// Reads a line from the terminal without echo, or everything from a pipe, without the last line break.
 fn read_value(name: &str) -> std::io::Result<SecretString> {
     let stdin = std::io::stdin();
     let mut value = Zeroizing::new(String::new());
     if stdin.is_terminal() {
+        let unseen = Unseen::new()?;
         output::message(&format!("value of {name} (not shown): "));
-        let _unseen = Unseen::new()?;
         stdin.lock().read_line(&mut value)?;
+        if unseen.has_more()? {
+            return Err(std::io::Error::other(format!(
+                "it has more than one line, and of what is typed or pasted a single one is read: pipe it, as in \
+                 `portcullis secret set {name} < FILE`"
+            )));
+        }
     } else {
         // One byte more than is allowed, and a line break, so that a longer value is refused rather than cut.
         stdin.lock().take(MAX_VALUE_BYTES as u64 + 3).read_to_string(&mut value)?;
@@ -102,11 +112,23 @@ impl Unseen {
         tcsetattr(std::io::stdin(), OptionalActions::Flush, &unseen)?;
         Ok(Self(before))
     }
+
+    /// Reports whether more than a line was typed, also if what follows is no whole line.
+    fn has_more(&self) -> std::io::Result<bool> {
+        let stdin = std::io::stdin();
+        let mut by_key = self.0.clone();
+        by_key.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON);
+        tcsetattr(&stdin, OptionalActions::Now, &by_key)?;
+        let mut watched = [PollFd::new(&stdin, PollFlags::IN)];
+        poll(&mut watched, Some(&MORE))?;
+        Ok(watched.iter().any(|keys| keys.revents().contains(PollFlags::IN)))
+    }
 }
 
 impl Drop for Unseen {
     fn drop(&mut self) {
-        // Nothing can be done about a terminal that is gone.
-        let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0);
+        // What nobody has read is a part of the secret, and no command for the shell. Nothing can be done about a terminal
+        // that is gone.
+        let _ = tcsetattr(std::io::stdin(), OptionalActions::Flush, &self.0);
     }
 }

@@ -74,7 +74,7 @@ async fn watch(folders: &[PathBuf], mut brokers: Vec<Value>, json: bool) -> anyh
         let still: Vec<_> = still.collect();
         if shown.as_ref() != Some(&still) {
             match json {
-                true => output::text(&format!("{}\n", json!(brokers)))?,
+                true => output::json_line(&json!(brokers).to_string())?,
                 false => {
                     output::clear()?;
                     print_all(&brokers)?;

@@ -102,14 +102,19 @@ impl Client {
         Some(folder.join(file))
     }
 
-    /// Returns all files in which the client may keep servers, for the user and for the project in this folder, whether
-    /// they exist or not.
-    pub(crate) fn files(self, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    /// Returns the files in which the client may keep servers of the user, whether they exist or not.
+    pub(crate) fn user_files(self) -> anyhow::Result<Vec<PathBuf>> {
         let own = self.user_file()?;
-        let mut files = vec![own.clone()];
+        // Where its servers were before mid-2025.
+        let older = (self == Self::Vscode).then(|| own.with_file_name("settings.json"));
+        Ok(std::iter::once(own).chain(older).collect())
+    }
+
+    /// Returns all files in which the client may keep servers, for the user and then for the project in this folder,
+    /// whether they exist or not.
+    pub(crate) fn files(self, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+        let mut files = self.user_files()?;
         if self == Self::Vscode {
-            // Where its servers were before mid-2025.
-            files.push(own.with_file_name("settings.json"));
             files.push(folder.join(".vscode/settings.json"));
         }
         files.extend(self.project_file(folder));

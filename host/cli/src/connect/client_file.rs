@@ -1,13 +1,13 @@
 //! A client's file as `connect` changes it: completely or not at all, with a copy of what was there before.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 
-use crate::config_file;
+use crate::config_file::{self, PRIVATE_BITS};
 use crate::output::escape_hidden;
 
 /// The largest file that is read, in bytes. Claude Code keeps its history in the same file, which reaches some
@@ -31,20 +31,22 @@ impl ClientFile {
     /// Reads the file.
     ///
     /// # Errors
-    /// If it cannot be read, is too long or is not UTF-8, or is a link that leads out of `project`.
+    /// If it cannot be read, is too long or is not UTF-8, or if a link leads out of `project`.
     pub(crate) fn open(path: PathBuf, project: Option<&Path>) -> anyhow::Result<Self> {
         let shown = shown(&path);
-        if path.symlink_metadata().is_err() {
-            return Ok(Self { real: path.clone(), path, text: None });
-        }
-        let real = path.canonicalize().with_context(|| format!("{shown} cannot be read"))?;
+        let exists = path.symlink_metadata().is_ok();
+        let real = if exists { path.canonicalize() } else { place_of(&path) };
+        let real = real.with_context(|| format!("{shown} cannot be read"))?;
         if let Some(project) = project {
             let project = project.canonicalize().context("the working directory cannot be read")?;
             ensure!(
                 real.starts_with(&project),
-                "{shown} is a link that leads out of the project, to {}, and is left as it is",
+                "{shown} leads out of the project by a link, to {}, and is left as it is",
                 escape_hidden(&real.to_string_lossy())
             );
+        }
+        if !exists {
+            return Ok(Self { path, real, text: None });
         }
         let text = read(&real).with_context(|| format!("{shown} is left as it is"))?;
         Ok(Self { path, real, text: Some(text) })
@@ -77,36 +79,35 @@ impl ClientFile {
         read(&self.backup()).ok()
     }
 
-    /// Copies the file beside it, with its mode and owner. A copy that is there is replaced.
-    pub(crate) fn back_up(&self) -> anyhow::Result<()> {
+    /// Reports whether others than the user may read or write the file.
+    pub(crate) fn is_shared(&self) -> bool {
+        std::fs::metadata(&self.real).is_ok_and(|found| found.mode() & !PRIVATE_BITS & 0o777 != 0)
+    }
+
+    /// Copies the file beside it, with its owner and these bits of its mode. A copy that is there is replaced.
+    pub(crate) fn back_up(&self, bits: Option<u32>) -> anyhow::Result<()> {
         if !self.exists() {
             return Ok(());
         }
         let backup = self.backup();
-        config_file::write_beside(&self.real, &backup, self.text().as_bytes())
+        config_file::write_beside(&self.real, &backup, self.text().as_bytes(), bits)
             .with_context(|| format!("{} cannot be written, so nothing is changed", shown(&backup)))
     }
 
-    /// Replaces the text, or makes the file with its folder.
+    /// Replaces the text and keeps these bits of the mode, or makes the file with its folder.
     ///
     /// # Errors
     /// If it cannot be written, or was changed meanwhile; the file is as it was then.
-    pub(crate) fn replace(&self, text: &str) -> anyhow::Result<()> {
+    pub(crate) fn replace(&self, text: &str, bits: Option<u32>) -> anyhow::Result<()> {
         let shown = self.shown();
-        if self.text.is_none() {
+        let Some(before) = &self.text else {
             if let Some(folder) = self.real.parent() {
                 std::fs::create_dir_all(folder).with_context(|| format!("the folder of {shown} cannot be made"))?;
             }
-            let made = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&self.real);
-            return made
-                .and_then(|mut file| file.write_all(text.as_bytes()))
+            return config_file::make(&self.real, text.as_bytes(), MODE)
                 .with_context(|| format!("{shown} cannot be made"));
-        }
-        if read(&self.real)? != self.text() {
-            bail!("{shown} is left as it is: it was changed by somebody else meanwhile; run the command again");
-        }
-        config_file::write_beside(&self.real, &self.real, text.as_bytes())
-            .with_context(|| format!("{shown} cannot be written"))
+        };
+        config_file::replace(&self.real, before, text, bits).with_context(|| format!("{shown} is left as it is"))
     }
 
     /// Removes the copy, or the file that `connect` made.
@@ -117,6 +118,13 @@ impl ClientFile {
     pub(crate) fn real(&self) -> &Path {
         &self.real
     }
+}
+
+/// Returns the path of a file that does not exist, without the links of the folders that do.
+fn place_of(file: &Path) -> std::io::Result<PathBuf> {
+    let there = file.ancestors().find(|folder| folder.symlink_metadata().is_ok()).unwrap_or(Path::new("/"));
+    let below = file.strip_prefix(there).unwrap_or(file);
+    Ok(there.canonicalize()?.join(below))
 }
 
 /// Reads a text that is a regular file of a sensible size.
@@ -136,4 +144,25 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<String> {
 
 fn shown(path: &Path) -> String {
     escape_hidden(&path.to_string_lossy()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_somebody_else_changes_or_makes_meanwhile_is_left_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("mcp.json");
+        let absent = ClientFile::open(path.clone(), None).unwrap();
+        std::fs::write(&path, "{}").unwrap();
+        assert!(absent.replace("ours", None).is_err());
+        let found = ClientFile::open(path.clone(), None).unwrap();
+        std::fs::write(&path, "{ }").unwrap();
+        let refused = format!("{:#}", found.replace("ours", None).unwrap_err());
+        assert!(refused.contains("mcp.json is left as it is: it was changed by somebody else"), "{refused}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{ }");
+    }
 }

@@ -90,6 +90,11 @@ impl BrokerAccess {
         }
     }
 
+    /// Reports whether the entry holds a token.
+    pub(crate) fn has_token(&self) -> bool {
+        matches!(self, Self::Http { token: Some(_), .. })
+    }
+
     /// Returns a text without the token, to be shown.
     pub(crate) fn hide_token(&self, text: &str) -> String {
         match self {

@@ -11,6 +11,8 @@ pub struct ExpansionContext<'a> {
     pub home: Option<&'a Path>,
     /// Returns a variable of the environment.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
+    /// Reports whether a file of variables that a server names (`envFile`) may be read.
+    pub may_read: &'a dyn Fn(&Path) -> bool,
 }
 
 /// A text in which variables were replaced.
@@ -100,6 +102,7 @@ mod tests {
             workspace: Some(Path::new("/work/shop")),
             home: Some(Path::new("/home/me")),
             variable: &variable,
+            may_read: &|_| true,
         };
         for (text, expanded, missing) in [
             ("${workspaceFolder}/a", "/work/shop/a", ""),

@@ -113,7 +113,14 @@ pub(super) fn read(
     let endpoint = match (json.get("command"), url) {
         (Some(command), _) => ImportedEndpoint::Command(argv(command, json, wanted, around, import)?),
         (None, Some(url)) => {
-            let url = plain_url(&around.expand(url).text, wanted, import)?;
+            let expanded = around.expand(url);
+            for missing in &expanded.missing {
+                import.add_note(
+                    wanted,
+                    format_args!("nothing is known for the variable {missing:?} in its `url`: write its value"),
+                );
+            }
+            let url = plain_url(&expanded.text, wanted, import)?;
             let sse = kind.eq_ignore_ascii_case("sse") || (kind.is_empty() && url.ends_with("/sse"));
             ImportedEndpoint::Url { url, sse }
         }
@@ -317,7 +324,7 @@ fn env(name: &str, json: &Value, around: &ExpansionContext<'_>, import: &mut Imp
     let mut all = Map::new();
     if let Some(written) = json.get("envFile").and_then(Value::as_str) {
         let path = around.path(&around.expand(written).text);
-        match read_variables(&path) {
+        match read_variables(&path, around) {
             Ok(text) => {
                 let found = env_file(&text);
                 import.add_note(name, format_args!("{} variables are taken from `envFile` {path:?}", found.len()));
@@ -328,10 +335,7 @@ fn env(name: &str, json: &Value, around: &ExpansionContext<'_>, import: &mut Imp
     }
     for key in json.get("env_vars").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
         if (around.variable)(key).is_none() && !is_secret_name(key) {
-            import.add_note(
-                name,
-                format_args!("the variable {key:?} is left out: it is taken from the environment, where it is not set"),
-            );
+            import.add_note(name, format_args!("the variable {key:?} is left out: no value is known for it here"));
             continue;
         }
         all.insert(key.to_owned(), Value::String(format!("${{{key}}}")));
@@ -341,8 +345,13 @@ fn env(name: &str, json: &Value, around: &ExpansionContext<'_>, import: &mut Imp
 }
 
 /// Reads a file of variables, which is a short text.
-fn read_variables(path: &Path) -> std::io::Result<String> {
+fn read_variables(path: &Path, around: &ExpansionContext<'_>) -> std::io::Result<String> {
     let mut text = String::new();
+    if !(around.may_read)(path) {
+        return Err(std::io::Error::other(
+            "it is outside of the project of a file that somebody else may have written",
+        ));
+    }
     // A device or a named pipe would never end.
     if !std::fs::metadata(path)?.is_file() {
         return Err(std::io::Error::other("it is not a regular file"));

@@ -55,6 +55,17 @@ impl Keys {
         });
         Ok(read.await??)
     }
+
+    /// Forgets the keys that are waiting: they were pressed for a question that is gone.
+    async fn forget(&self) -> anyhow::Result<()> {
+        let forgotten = tokio::task::spawn_blocking(|| -> std::io::Result<()> {
+            while event::poll(Duration::ZERO)? {
+                event::read()?;
+            }
+            Ok(())
+        });
+        Ok(forgotten.await??)
+    }
 }
 
 impl Drop for Keys {
@@ -92,7 +103,10 @@ pub(super) async fn watch(folders: &[PathBuf]) -> anyhow::Result<ExitCode> {
             others.into_iter().partition(|other| super::are_alike(ask, other));
         let mut batch = Batch { ask, alike, others: others.len(), is_whole: false };
         match batch.choose(&keys, folders).await? {
-            None => lines("it was answered elsewhere, or has expired")?,
+            None => {
+                keys.forget().await?;
+                lines("it was answered elsewhere, or has expired")?;
+            }
             Some(Choice::Quit) => return Ok(ExitCode::SUCCESS),
             Some(Choice::Later) => left_open.extend(batch.meant().map(|ask| id(ask).to_owned())),
             Some(Choice::Answer(number)) => {
@@ -101,7 +115,10 @@ pub(super) async fn watch(folders: &[PathBuf]) -> anyhow::Result<ExitCode> {
                 for ask in batch.meant() {
                     match super::give(folders, id(ask), &given).await {
                         Ok(answered) => lines(&super::described(&answered))?,
-                        Err(error) => lines(&format!("not answered: {error}"))?,
+                        Err(error) => {
+                            keys.forget().await?;
+                            lines(&format!("not answered: {error}"))?;
+                        }
                     }
                 }
             }

@@ -104,7 +104,11 @@ pub(super) fn check_proofs(
     let proofs = match RecordProof::check_all(&text, keys) {
         Ok(proofs) => proofs,
         Err(error @ (ProofError::NotIncluded | ProofError::NotConsistent)) => {
-            output::text(&format!("{BAD}not proved{BAD:#}: {}: {error}\n", file.display()))?;
+            let shown = escape_hidden(&file.to_string_lossy()).into_owned();
+            match json {
+                true => output::json(&json!({ "error": format!("not proved: {shown}: {error}") }))?,
+                false => output::text(&format!("{BAD}not proved{BAD:#}: {shown}: {error}\n"))?,
+            }
             return Ok(ExitCode::from(1));
         }
         Err(error) => anyhow::bail!("{}: {error}", file.display()),

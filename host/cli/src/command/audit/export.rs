@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use portcullis::config::PluginConfig;
-use portcullis::ledger::{CallEntry, LedgerReader};
+use portcullis::ledger::{self, CallEntry, LedgerReader};
 use ulid::Ulid;
 
 use self::fixtures::FixtureWriter;
@@ -33,6 +33,15 @@ const CONTINUE: &str = "continue it with `--resume`, or remove it";
 
 /// The largest line of an export, in bytes; names and reasons are shorter by far.
 const MAX_LINE_BYTES: u64 = 1 << 20;
+
+/// The longest time that a running broker takes from the beginning of a call to its first record, in milliseconds. Decisions of
+/// plugins and writes of the ledger have limits of seconds.
+const MAX_UNRECORDED_MS: u64 = 60_000;
+
+/// Why a file ends before a call.
+const STILL_OPEN: &str = "which is still open; `--resume` continues there once the call has ended";
+const TOO_NEW: &str = "which is new: the running broker may not have recorded an earlier one yet, for a minute at most; `--resume` \
+                       continues there";
 
 /// The options of `audit export`.
 #[derive(Debug, clap::Args)]
@@ -132,7 +141,7 @@ pub(super) fn run(folder: &Path, args: &Args) -> anyhow::Result<ExitCode> {
         let Some(path) = output else {
             anyhow::bail!("a Parquet file is not text: name a new file with `--output FILE`");
         };
-        return write_parquet(&reader, query, path, *resume);
+        return write_parquet(folder, query, path, *resume);
     };
     let Some(path) = output else {
         output::text(&format.heading())?;
@@ -153,18 +162,18 @@ pub(super) fn run(folder: &Path, args: &Args) -> anyhow::Result<ExitCode> {
     if is_empty {
         file.write_all(format.heading().as_bytes()).with_context(failed)?;
     }
-    let written = visit_ended(&reader, &query, last, |entry| {
+    let written = visit_ended(folder, &query, last, |entry| {
         file.write_all(format.line(&entry)?.as_bytes()).with_context(failed)
     })?;
     let file = file.into_inner().map_err(io::IntoInnerError::into_error).with_context(failed)?;
     file.sync_all().with_context(failed)?;
-    written.report(path, "`--resume` continues there once the call has ended");
+    written.report(path);
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the calls that match into a Parquet file, after those that it has if it is continued. The index of such a
-/// file stands at its end, so a new one takes its place when it is finished.
-fn write_parquet(reader: &LedgerReader, query: &CallQuery, path: &Path, resume: bool) -> anyhow::Result<ExitCode> {
+/// Writes the calls that match into a Parquet file, after those that it has if it is continued. The index of such a file stands
+/// at its end, so a new one takes its place when it is finished.
+fn write_parquet(ledger: &Path, query: &CallQuery, path: &Path, resume: bool) -> anyhow::Result<ExitCode> {
     let failed = || format!("cannot write {}", path.display());
     let earlier = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -182,7 +191,7 @@ fn write_parquet(reader: &LedgerReader, query: &CallQuery, path: &Path, resume: 
         None => None,
     };
     let query = CallQuery { since: query.since.max(last.map(|last| last.timestamp_ms())), ..query.clone() };
-    let written = visit_ended(reader, &query, last, |entry| file.add(entry).with_context(failed))?;
+    let written = visit_ended(ledger, &query, last, |entry| file.add(entry).with_context(failed))?;
     file.finish().with_context(failed)?.sync_all().with_context(failed)?;
     // Somebody else may have written one meanwhile.
     match earlier {
@@ -195,43 +204,53 @@ fn write_parquet(reader: &LedgerReader, query: &CallQuery, path: &Path, resume: 
         }
         None => unfinished.persist_noclobber(path).map(drop).map_err(|error| error.error).with_context(failed)?,
     }
-    written.report(path, "`--resume` continues there once the call has ended");
+    written.report(path);
     Ok(ExitCode::SUCCESS)
 }
 
 /// The result of an export.
 struct Written {
     calls: u64,
-    /// The first call that has not ended, if there is one.
-    open: Option<String>,
+    /// The first call that is left to the next export, and why.
+    left: Option<(String, &'static str)>,
 }
 
 impl Written {
-    /// Says what was written; `later` says how the call that is open can be exported.
-    fn report(&self, path: &Path, later: &str) {
+    /// Says what was written.
+    fn report(&self, path: &Path) {
         output::message(&format!("{}: wrote {}", path.display(), output::counted(self.calls, "call")));
-        if let Some(call) = &self.open {
-            output::message(&format!("it ends before call {call}, which is still open; {later}"));
+        if let Some((call, why)) = &self.left {
+            output::message(&format!("it ends before call {call}, {why}"));
         }
     }
 }
 
-/// Passes on the calls that match and come after `last`, up to the first that has not ended, and shows the progress.
+/// Returns the time, in milliseconds since 1970, up to which no call can be recorded any more that is not recorded yet.
+fn complete_until(folder: &Path) -> anyhow::Result<u64> {
+    // Read first: the calls of a broker that starts meanwhile are later.
+    let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default();
+    Ok(now.saturating_sub(if ledger::has_live_chain(folder)? { MAX_UNRECORDED_MS } else { 0 }))
+}
+
+/// Passes on the calls that match and come after `last`, up to the first that has not ended or before which another may still
+/// be recorded, and shows the progress.
 fn visit_ended(
-    reader: &LedgerReader,
+    folder: &Path,
     query: &CallQuery,
     last: Option<Ulid>,
     mut write: impl FnMut(CallEntry) -> anyhow::Result<()>,
 ) -> anyhow::Result<Written> {
-    let mut written = Written { calls: 0, open: None };
+    let complete_until = complete_until(folder)?;
+    let mut written = Written { calls: 0, left: None };
     let shows_progress = io::stderr().is_terminal();
-    query.visit(reader, false, |entry| {
+    query.visit(&LedgerReader::open(folder)?, false, |entry| {
         let call = entry.call.parse::<Ulid>().ok();
         if last.is_some() && call <= last {
             return Ok(ControlFlow::Continue(()));
         }
-        if !entry.outcome.is_final() {
-            written.open = Some(entry.call);
+        let is_new = call.is_some_and(|call| call.timestamp_ms() > complete_until);
+        if is_new || !entry.outcome.is_final() {
+            written.left = Some((entry.call, if is_new { TOO_NEW } else { STILL_OPEN }));
             return Ok(ControlFlow::Break(()));
         }
         write(entry)?;

@@ -19,10 +19,23 @@ pub(super) struct Input {
     /// The path, safe to show.
     pub(super) shown: String,
     pub(super) text: anyhow::Result<String>,
-    /// The folder of the project to which the file belongs.
-    pub(super) workspace: Option<PathBuf>,
+    /// The folder of the project to which the file belongs, or the working directory.
+    pub(super) workspace: PathBuf,
+    /// The project that has the file, if one has it.
+    pub(super) project: Option<PathBuf>,
     /// True for a file from which a client starts servers.
     pub(super) is_clients: bool,
+    /// True for a client's file in the user's home. Anybody may have written another one.
+    pub(super) is_own: bool,
+}
+
+impl Input {
+    /// Reports whether a file of variables that the servers name may be read: somebody who wrote a project's file may
+    /// name one of the user's there.
+    pub(super) fn may_read(&self, file: &Path) -> bool {
+        let within = |project: &PathBuf| Some(file.canonicalize().ok()?.starts_with(project.canonicalize().ok()?));
+        self.is_own || self.project.as_ref().and_then(within).unwrap_or(false)
+    }
 }
 
 /// Returns the file that is named, or those of the client that is named.
@@ -36,8 +49,10 @@ pub(super) fn inputs(from: Option<&Path>) -> anyhow::Result<Vec<Input>> {
         return Ok(vec![Input {
             shown: "standard input".to_owned(),
             text: standard_input(),
-            workspace: Some(here),
+            workspace: here,
+            project: None,
             is_clients: false,
+            is_own: false,
         }]);
     }
     let Some(client) = from.to_str().and_then(Client::named).filter(|_| !from.is_file()) else {
@@ -57,12 +72,25 @@ pub(super) fn inputs(from: Option<&Path>) -> anyhow::Result<Vec<Input>> {
 }
 
 fn input(file: &Path, here: &Path) -> Input {
-    Input { shown: shown(file), text: read(file), workspace: Some(workspace(file, here)), is_clients: true }
+    let project = project(file);
+    Input {
+        shown: shown(file),
+        text: read(file),
+        workspace: project.clone().unwrap_or_else(|| here.to_owned()),
+        project,
+        is_clients: true,
+        is_own: is_own(file),
+    }
 }
 
-/// Returns the folder of the project to which a file belongs: the one that it is in, or the working directory for a
-/// file of the user.
-fn workspace(file: &Path, here: &Path) -> PathBuf {
+/// Reports whether a file is one in which a client keeps servers of the user.
+fn is_own(file: &Path) -> bool {
+    let Ok(file) = std::path::absolute(file) else { return false };
+    Client::value_variants().iter().filter_map(|client| client.user_files().ok()).flatten().any(|own| own == file)
+}
+
+/// Returns the folder of the project that has a file, or `None` for a file of the user.
+fn project(file: &Path) -> Option<PathBuf> {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let home = std::env::home_dir();
     let folder = file.parent().filter(|folder| {
@@ -74,7 +102,7 @@ fn workspace(file: &Path, here: &Path) -> PathBuf {
         Some(folder) => folder.parent(),
         None => None,
     };
-    project.filter(|project| home.as_deref() != Some(*project)).unwrap_or(here).to_owned()
+    project.filter(|project| home.as_deref() != Some(*project)).map(Path::to_owned)
 }
 
 /// Says which clients have files that could be imported.

@@ -10,6 +10,7 @@ use portcullis::oci::{self, ComponentNames, ComponentReference};
 use portcullis::plugin::{Inspection, PluginHost};
 use serde_json::json;
 
+use crate::config_file;
 use crate::docker_credentials;
 use crate::output::{self, escape_hidden};
 use crate::runtime;
@@ -46,7 +47,7 @@ pub(super) fn pull(from: &ComponentReference, file: &Path, json: bool) -> anyhow
     let login = docker_credentials::login(from.registry())?;
     let (component, manifest) =
         runtime::block_on(async { oci::pull(from, login).await.with_context(|| format!("{from} cannot be pulled")) })?;
-    std::fs::write(file, &component).with_context(|| format!("cannot write {}", file.display()))?;
+    config_file::put(file, &component).with_context(|| format!("cannot write {}", file.display()))?;
     let digest = Digest::of(&component);
     if json {
         output::json(&json!({ "file": file, "digest": digest, "manifest": manifest, "size": component.len() }))?;

@@ -90,7 +90,7 @@ pub(super) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         output::json(&json!({ "call": args.call, "policies": lines.collect::<Vec<_>>() }))?;
         return Ok(ExitCode::SUCCESS);
     }
-    output::text(&format!("{BOLD}{}{BOLD:#}\n", escape_hidden(&audit::line(&entry))))?;
+    output::text(&format!("{BOLD}{}{BOLD:#}\n", audit::line(&entry)))?;
     for Explanation { policy, phase, then, now, reason } in explained {
         let then = then.unwrap_or_else(|| "not asked".to_owned());
         let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
