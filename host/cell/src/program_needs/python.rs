@@ -14,12 +14,11 @@ pub(super) fn add_interpreter(search: &mut Search<'_>, path: &Path, real: &Path)
     if let Some(environment) = environment_of(path) {
         search.needs.notes.push(format!("virtual environment {}", environment.display()));
         let real = environment.canonicalize().unwrap_or_else(|_| environment.clone());
-        match &search.interpreted {
-            Some(script) if !script.starts_with(&real) => {
-                search.need(&environment.join("pyvenv.cfg"));
-                search.need(&environment.join("lib"));
-            }
-            Some(_) | None => search.need(&environment),
+        if search.interpreted.as_ref().is_some_and(|script| !script.starts_with(&real)) {
+            search.need(&environment.join("pyvenv.cfg"));
+            search.need(&environment.join("lib"));
+        } else {
+            search.need(&environment);
         }
     }
     let Some(prefix) = real.parent().and_then(Path::parent) else { return };
