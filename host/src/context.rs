@@ -104,7 +104,13 @@ pub(crate) async fn upstreams(
 ) -> Result<BTreeMap<SourceName, Arc<Upstream>>, BuildError> {
     let mut upstreams = BTreeMap::new();
     for source in config.sources.values() {
-        let builder = SourceBuilder { config: source, parts, data_dir: &config.data_dir };
+        let builder = SourceBuilder {
+            config: source,
+            parts,
+            data_dir: &config.data_dir,
+            #[cfg(feature = "process")]
+            folder: config.folder(),
+        };
         let before = before.and_then(|before| before.upstreams.get(&source.name));
         let fingerprint = builder.fingerprint().await;
         let upstream = match before.filter(|before| before.has_fingerprint(fingerprint)) {

@@ -15,9 +15,9 @@ use portcullis_core::trust::TrustStore;
 use portcullis_jail::BuiltCell;
 use portcullis_jail::Launcher;
 use portcullis_ledger::{Event, EventCallback, EventKind};
-use portcullis_net::egress::{AllowedDestinations, ComponentEgress, Egress};
 #[cfg(feature = "process")]
-use portcullis_net::egress::{EgressProxy, ProxyListeners, Reach, RefusedHosts};
+use portcullis_net::egress::{AllowedDestinations, EgressProxy, ProxyListeners, Reach, RefusedHosts};
+use portcullis_net::egress::{ComponentEgress, Egress};
 use serde_json::json;
 
 #[cfg(feature = "process")]
@@ -134,7 +134,7 @@ impl CellFactory {
 
     /// Opens the network of a component. Returns `None` if the component may reach nothing.
     pub fn egress(&self, source: &SourceName, cell: &CellConfig) -> Option<Arc<ComponentEgress>> {
-        let declared = AllowedDestinations::of_entries(&cell.network);
+        let declared = cell.destinations();
         let (egress, record) = (self.egress_of(source), Arc::clone(&self.record));
         let open = || ComponentEgress::open(egress, source, declared.clone(), cell.reach(), move |event| record(event));
         (!declared.is_empty()).then(open)

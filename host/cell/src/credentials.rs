@@ -1,6 +1,6 @@
 //! Files that hold credentials, by their names: no message and no proposal recommends to open one.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use portcullis_core::trust::DATA_FOLDER;
 
@@ -99,9 +99,26 @@ const KEYS: [&str; 8] =
     ["id_rsa", "id_ed25519", "id_ecdsa", "id_dsa", "credentials.json", "token.json", "secrets.json", ".env"];
 
 /// Reports whether a path holds credentials or decides which programs start, or contains such a path: below the user's
-/// home, and below any other. The data folder of a broker holds credentials wherever it is.
+/// home, and below any other. The data folder of a broker holds credentials wherever it is. A path with `..` is also
+/// judged by where that leads if no link is on the way.
 #[must_use]
 pub fn is_credential(path: &Path, home: Option<&Path>) -> bool {
+    let leads_up = path.components().any(|part| part == Component::ParentDir);
+    names_credential(path, home) || (leads_up && names_credential(&without_parents(path), home))
+}
+
+fn without_parents(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(out.pop()),
+            part => out.push(part),
+        }
+    }
+    out
+}
+
+fn names_credential(path: &Path, home: Option<&Path>) -> bool {
     let mut parts = path.components().skip(1);
     let other_home = match parts.next().map(|part| part.as_os_str().to_owned()) {
         Some(first) if first == "root" => Some(PathBuf::from("/root")),
@@ -150,5 +167,14 @@ mod tests {
         for path in ["/srv/code", "/srv/code/portcullis.toml", "/srv/code/.portcullis-notes"] {
             assert!(!is_credential(Path::new(path), None), "{path}");
         }
+    }
+
+    #[test]
+    fn a_way_around_to_credentials_leads_to_credentials() {
+        let home = Some(Path::new("/home/me"));
+        for path in ["/home/me/x/../.ssh/config", "/srv/../home/me/.aws", "/home/me/.ssh/../x"] {
+            assert!(is_credential(Path::new(path), home), "{path}");
+        }
+        assert!(!is_credential(Path::new("/home/me/x/../notes"), home));
     }
 }

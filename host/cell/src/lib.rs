@@ -12,6 +12,8 @@ mod cell_factory;
 mod child;
 #[cfg(feature = "process")]
 mod credentials;
+#[cfg(feature = "process")]
+mod disk_quota;
 mod grant;
 mod installations;
 #[cfg(feature = "process")]
@@ -50,6 +52,8 @@ pub use cell_factory::CellFactory;
 pub use child::{CellProcess, CellStartError, ChildStreams};
 #[cfg(feature = "process")]
 pub use credentials::{decides_what_starts, is_credential, is_key_file};
+#[cfg(feature = "process")]
+pub use disk_quota::DiskQuota;
 pub use grant::CellGrant;
 #[cfg(feature = "process")]
 pub use installations::Installation;

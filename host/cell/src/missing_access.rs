@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Instant;
 
 use super::credentials::is_credential;
@@ -199,7 +199,7 @@ fn searched(text: &str) -> &str {
 }
 
 /// Returns the absolute paths in a text. A path in quotation marks ends at the closing mark; any other ends at white
-/// space, a mark or a bracket.
+/// space, a mark or a bracket. Paths with `..` are left out.
 fn paths_in(text: &str) -> Vec<PathBuf> {
     let ends = |c: char| c.is_whitespace() || "'\"`,;:()[]{}<>|\\".contains(c);
     let mut paths = Vec::new();
@@ -212,7 +212,10 @@ fn paths_in(text: &str) -> Vec<PathBuf> {
         };
         let (word, after) = rest.split_at(length.unwrap_or(rest.len()));
         let path = word.trim_end_matches(['.', '/']);
-        if (2..=MAX_SHOWN_BYTES).contains(&path.len()) && !path.starts_with("//") && !path.contains('\n') {
+        // What `..` leads to is another path, by which credentials would be recommended.
+        let leads_up = || Path::new(word).components().any(|part| part == Component::ParentDir);
+        if (2..=MAX_SHOWN_BYTES).contains(&path.len()) && !path.starts_with("//") && !path.contains('\n') && !leads_up()
+        {
             paths.push(PathBuf::from(path));
         }
         before = after.chars().next().or(Some(first));
@@ -256,7 +259,7 @@ mod tests {
     #[test]
     fn paths_are_found_between_the_marks_that_programs_put_around_them() {
         let text = "ENOENT: no such file or directory, open '/data/a b/c.md' (/srv/x.db) see https://example.com/y /z. /. \
-                    /... a/b \"/q/r\" '/unclosed";
+                    /... a/b \"/q/r\" /home/me/x/../.ssh/config '/srv/..' '/unclosed";
         let found: Vec<_> = paths_in(text).into_iter().map(|path| path.display().to_string()).collect();
         assert_eq!(found, ["/data/a b/c.md", "/srv/x.db", "/z", "/q/r", "/unclosed"]);
     }

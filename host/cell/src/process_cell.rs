@@ -290,10 +290,9 @@ impl ProcessCell {
             self.cells.record_start(self.source(), body);
         }
         let cell = &self.config.cell;
-        let declared = AllowedDestinations::of_entries(&cell.network);
         self.cells.serve(
             self.source(),
-            declared,
+            cell.destinations(),
             cell.reach(),
             ready,
             self.recording.clone(),

@@ -26,6 +26,10 @@ const MAX_HEAD_BYTES: u64 = 256;
 /// The largest number of programs that may lead to one another as interpreters and shims. More are a cycle.
 const MAX_STEPS: usize = 8;
 
+/// The packages of npm whose programs run the script that their first argument names. No other package gets the folder
+/// around a file because that file is its argument.
+const SCRIPT_RUNNERS: [&str; 2] = ["ts-node", "tsx"];
+
 /// The kind of runtime that runs a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runtime {
@@ -93,9 +97,16 @@ impl ProgramNeeds {
             argv.split_first().ok_or_else(|| CellError::Program("an empty `command`; name a program".to_owned()))?;
         let program = programs.resolve(program)?;
         refuse_unsupported(&program, arguments)?;
-        let mut search = Search { programs, directory, needs: Self::fresh(program.clone()), steps: 0 };
-        search.needs.runtime = search.program(&program)?;
-        search.argument(arguments);
+        let needs = Self::fresh(program.clone());
+        let mut search = Search { programs, directory, needs, steps: 0, interpreted: None };
+        let found = search.program(&program)?;
+        search.needs.runtime = found.runtime;
+        if found.is_script {
+            search.script(found.runtime, &found.real);
+        }
+        if found.runs_its_argument() {
+            search.argument(arguments);
+        }
         let Search { mut needs, .. } = search;
         let all = needs.read.clone();
         needs.read.retain(|path| !path.ancestors().skip(1).any(|around| all.contains(around)));
@@ -172,11 +183,34 @@ struct Search<'a> {
     directory: Option<&'a Path>,
     needs: ProgramNeeds,
     steps: usize,
+    /// The program, if it is a script and its interpreter is being added.
+    interpreted: Option<PathBuf>,
+}
+
+/// A program whose file, and that of its interpreter, were added.
+struct FoundProgram {
+    runtime: Runtime,
+    real: PathBuf,
+    is_script: bool,
+}
+
+impl FoundProgram {
+    /// Reports whether the first argument that is a file is the script that this program runs. This is so for
+    /// interpreters. A script, and what a package brings, could otherwise open the folder around any file that it is
+    /// given.
+    fn runs_its_argument(&self) -> bool {
+        let mut components = self.real.components().skip_while(|part| part.as_os_str() != "node_modules").skip(1);
+        match components.next() {
+            Some(package) => SCRIPT_RUNNERS.iter().any(|runner| package.as_os_str() == *runner),
+            None => !self.is_script,
+        }
+    }
 }
 
 impl Search<'_> {
-    /// Adds a program and, if it is a script, its interpreter.
-    fn program(&mut self, path: &Path) -> Result<Runtime, CellError> {
+    /// Adds a program and, if it is a script, its interpreter. Of an interpreter that is a script itself, nothing but
+    /// its file is added: whoever wrote the first line chose it.
+    fn program(&mut self, path: &Path) -> Result<FoundProgram, CellError> {
         self.steps += 1;
         if self.steps > MAX_STEPS {
             let why =
@@ -199,21 +233,24 @@ impl Search<'_> {
                 Runtime::Python => python::add_interpreter(self, path, &real),
                 Runtime::Script | Runtime::Binary => self.binary(&real),
             }
-            return Ok(runtime);
+            return Ok(FoundProgram { runtime, real, is_script: false });
         };
-        let interpreter = self.interpreter(&line).ok_or_else(|| {
+        let Some(named) = named_interpreter(&line) else {
+            return Ok(FoundProgram { runtime: Runtime::Script, real, is_script: true });
+        };
+        let interpreter = self.interpreter(named).ok_or_else(|| {
             let line = portcullis_core::escape::escape_hidden(&line).into_owned();
             CellError::Program(format!(
                 "{} begins with {line:?}, and that program was not found; install it",
                 path.display()
             ))
         })?;
-        let runtime = match self.program(&interpreter)? {
+        self.interpreted.get_or_insert_with(|| real.clone());
+        let runtime = match self.program(&interpreter)?.runtime {
             Runtime::Binary => Runtime::Script,
             runtime => runtime,
         };
-        self.script(runtime, &real);
-        Ok(runtime)
+        Ok(FoundProgram { runtime, real, is_script: true })
     }
 
     /// Adds the script that an interpreter runs: the first argument that is a file.
@@ -254,14 +291,11 @@ impl Search<'_> {
         }
     }
 
-    /// Returns the interpreter of a script: for `#!/usr/bin/env node`, the `node` that `env` would find in the cell.
-    fn interpreter(&self, line: &str) -> Option<PathBuf> {
-        let mut words = line.split_ascii_whitespace();
-        let first = words.next()?;
-        if !first.ends_with("/env") {
-            return self.programs.resolve(first).ok().filter(|_| first.starts_with('/'));
+    /// Returns the interpreter that a first line names: for `node`, the one that `env` would find in the cell.
+    fn interpreter(&self, name: &str) -> Option<PathBuf> {
+        if name.starts_with('/') {
+            return self.programs.resolve(name).ok();
         }
-        let name = words.find(|word| !word.starts_with('-') && !word.contains('='))?;
         let beside = self
             .needs
             .folders
@@ -306,4 +340,27 @@ fn first_line(file: &Path) -> Option<String> {
     let mut head = Vec::new();
     std::fs::File::open(file).ok()?.take(MAX_HEAD_BYTES).read_to_end(&mut head).ok()?;
     Some(String::from_utf8_lossy(head.strip_prefix(b"#!")?).lines().next()?.trim().to_owned())
+}
+
+/// Returns the interpreter that a first line names: an absolute path, or a name that `env` looks up. A line that can be
+/// read in another way than the kernel and `env` read it, such as one with options of `env`, names none.
+fn named_interpreter(line: &str) -> Option<&str> {
+    let mut words = line.split_ascii_whitespace();
+    let first = words.next()?;
+    if !first.ends_with("/env") {
+        return first.starts_with('/').then_some(first);
+    }
+    let is_plain = |word: &str| {
+        let mut bytes = word.bytes();
+        !word.starts_with('-') && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"._+-".contains(&byte))
+    };
+    let is_assignment = |word: &str| {
+        let value_is_literal = |value: &str| !value.contains(['"', '\'', '\\', '$', '#']);
+        word.split_once('=').is_some_and(|(name, value)| is_plain(name) && value_is_literal(value))
+    };
+    let mut name = words.next()?;
+    if name == "-S" {
+        name = words.find(|word| !is_assignment(word))?;
+    }
+    is_plain(name).then_some(name)
 }

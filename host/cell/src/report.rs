@@ -61,7 +61,7 @@ pub struct IsolationReport {
     pub tier: Tier,
     /// Environment, descriptors, files, network, memory, processes, CPU, kill-tree, in this order.
     pub aspects: Vec<IsolationAspect>,
-    /// The facts that the source can learn despite its cell.
+    /// The facts that the source can learn despite its cell, and then what else it can do.
     pub leaks: Vec<&'static str>,
 }
 
@@ -80,7 +80,7 @@ impl IsolationReport {
             cpu(grant, delegated),
             kill_tree(tier),
         ];
-        Self { tier, aspects, leaks: leaks(tier) }
+        Self { tier, aspects, leaks: leaks(grant, tier, enforced) }
     }
 }
 
@@ -202,20 +202,33 @@ fn kill_tree(tier: Tier) -> IsolationAspect {
     }
 }
 
-fn leaks(tier: Tier) -> Vec<&'static str> {
-    let always = [
+fn leaks(grant: &CellGrant, tier: Tier, enforced: &EnforcementReport) -> Vec<&'static str> {
+    let mut leaks = vec![
         "what is installed under /usr",
         "the kernel's version, the number of processors, the size of memory, the uptime",
         "the clock, and how busy the machine is",
     ];
-    let more: &[&str] = match tier {
-        Tier::Full | Tier::FullViaBwrap => &["where granted folders stand on the disk, in /proc/self/mountinfo"],
-        Tier::Reduced => &[
-            "names, sizes and times of files that it cannot open",
-            "names and command lines of the user's other processes, in /proc",
-        ],
-    };
-    always.iter().chain(more).copied().collect()
+    if is_full(tier) {
+        leaks.push("where granted folders stand on the disk, in /proc/self/mountinfo");
+        return leaks;
+    }
+    leaks.push("names, sizes and times of files that it cannot open");
+    leaks.push("names and command lines of the user's other processes, in /proc");
+    if cfg!(target_os = "macos") {
+        return leaks;
+    }
+    // Landlock restricts none of these calls on any kernel. A source that writes needs them in its own folders.
+    leaks.push(match grant.write.is_empty() {
+        true => "and it can change modes and owners of what it may read",
+        false => "and it can change modes, times and attributes of all files of the user, since it may write to some",
+    });
+    if enforced.landlock < 3 {
+        leaks.push("and it can empty files that it may only read, as the kernel is older than Linux 6.2");
+    }
+    if enforced.landlock < 6 {
+        leaks.push("and it can end the user's other processes, as the kernel is older than Linux 6.12");
+    }
+    leaks
 }
 
 /// Returns a number of bytes for people, in whole GiB or MiB where it is a multiple of them.
@@ -289,6 +302,24 @@ mod tests {
         assert!(says(&grant, Tier::Full).ends_with("; data folders of brokers in them: 1, hidden"));
         let reduced = if cfg!(target_os = "macos") { "1, hidden" } else { "1, which can be read" };
         assert!(says(&grant, Tier::Reduced).ends_with(reduced), "{}", says(&grant, Tier::Reduced));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_report_says_what_a_reduced_cell_cannot_keep_a_source_from() {
+        let mut grant = CellGrant::nothing();
+        let says = |grant: &CellGrant, landlock| {
+            IsolationReport::of(grant, Tier::Reduced, &EnforcementReport { landlock, ..enforced(false) })
+                .leaks
+                .join("; ")
+        };
+        assert!(says(&grant, 7).ends_with("and it can change modes and owners of what it may read"));
+        grant.write = vec!["/work".into()];
+        assert!(says(&grant, 7).contains("all files of the user"), "{}", says(&grant, 7));
+        assert!(
+            !says(&grant, 6).contains("processes, as") && says(&grant, 5).contains("end the user's other processes")
+        );
+        assert!(!says(&grant, 3).contains("can empty") && says(&grant, 2).contains("can empty"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use portcullis_core::limits::SOURCE_INSTANCES_MOST;
-use portcullis_net::egress::Reach;
+use portcullis_net::egress::{AllowedDestinations, Reach};
 
 use super::build::{ProblemCollector, within};
 use super::error::UnlocatedProblem;
@@ -36,6 +36,9 @@ pub struct CellConfig {
     pub write: Vec<PathBuf>,
     /// Hosts that it may reach, as `host:port`.
     pub network: Vec<String>,
+    /// Those of `network` that must have public addresses, whatever `dangerous_allow_private` says. No file says so, but
+    /// `portcullis wrap`.
+    pub public: Vec<String>,
     /// The memory limit, in bytes.
     pub memory: Option<u64>,
     /// The limit on processes and threads.
@@ -59,6 +62,11 @@ pub struct CellConfig {
 }
 
 impl CellConfig {
+    /// Returns the destinations that the source may reach.
+    pub fn destinations(&self) -> AllowedDestinations {
+        AllowedDestinations::of_entries(&self.network).public(&self.public)
+    }
+
     /// Returns which addresses the source's `network` may lead to.
     pub fn reach(&self) -> Reach {
         if self.dangerous_allow_private { Reach::Private } else { Reach::Public }

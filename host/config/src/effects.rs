@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use portcullis_core::call::Phase;
 use portcullis_core::escape::escape_hidden;
 
 use super::{
-    Approve, CellConfig, Config, ConfigValue, Destructive, Endpoint, PluginConfig, RemoteSinkConfig, SourceConfig,
-    WitnessConfig,
+    Approve, CellConfig, Config, ConfigValue, Destructive, Endpoint, PluginConfig, RemoteSinkConfig, ScanMode,
+    SourceConfig, WitnessConfig,
 };
 
 /// Returns the switch by which a command names a data folder, with a blank before it.
@@ -38,8 +39,8 @@ impl Config {
             let what = if webhook.arguments { "questions with the arguments of calls" } else { "questions" };
             lines.add("broker", format_args!("sends {what} to {}", webhook.url));
         }
-        for name in self.serve.people.keys() {
-            lines.add("serve", format_args!("lets {name} answer questions over HTTP"));
+        for (name, token) in &self.serve.people {
+            lines.add("serve", format_args!("lets {name} answer questions over HTTP{}", written(token)));
         }
         if let Some(telemetry) = &self.telemetry {
             lines.add("broker", format_args!("sends spans to {}", telemetry.otlp));
@@ -106,7 +107,11 @@ impl Config {
             lines.add("serve", "takes a token that stands in the file");
         }
         for (name, caller) in &serve.callers {
-            lines.add("serve", format_args!("lets {name} call under the profile {}", caller.profile));
+            let token = written(&caller.token);
+            lines.add("serve", format_args!("lets {name} call under the profile {}{token}", caller.profile));
+        }
+        if let Some(ConfigValue::Plain(_)) = serve.metrics_token {
+            lines.add("serve", "shows metrics for a token that stands in the file");
         }
         if let Some(jwt) = &serve.jwt {
             lines.add("serve", format_args!("takes tokens of {}, whose keys are at {}", jwt.issuer, jwt.keys));
@@ -140,12 +145,26 @@ impl Config {
             ("approval", &self.approvals),
             ("sink", &self.sinks),
         ];
-        for (kind, PluginConfig { plugin, settings, file, grant, .. }) in
+        for file in &self.plugin_keys {
+            lines.add(
+                "broker",
+                format_args!("loads plugins that the key in {} has signed, and no unsigned ones", path(file)),
+            );
+        }
+        for (kind, PluginConfig { plugin, settings, file, grant, on, shadow }) in
             kinds.iter().flat_map(|(kind, plugins)| plugins.iter().map(move |plugin| (*kind, plugin)))
         {
             lines.add("broker", format_args!("runs the {kind} plugin {plugin}, sandboxed{}", granted(grant)));
             if settings.as_object().is_some_and(|settings| !settings.is_empty()) {
                 lines.add("broker", format_args!("gives the {kind} plugin {plugin} the settings {settings}"));
+            }
+            if *shadow {
+                lines.add("broker", format_args!("only records what the {kind} plugin {plugin} decides"));
+            }
+            if !on.is_empty() && !on.contains(&Phase::Call) {
+                let phases: Vec<_> = on.iter().map(|phase| phase.as_str()).collect();
+                let phases = phases.join(" and ");
+                lines.add("broker", format_args!("asks the {kind} plugin {plugin} on {phases}, and not before a call"));
             }
             if let Some(file) = file {
                 lines.add("broker", format_args!("writes the records of {plugin} to {}", path(file)));
@@ -179,8 +198,11 @@ fn of_source(source: &SourceConfig, lines: &mut Lines) {
                 lines.values(&subject, "gives its login server the secret of the client", &secret);
             }
         }
-        Endpoint::Component { component, grant, env, .. } => {
+        Endpoint::Component { component, settings, grant, env } => {
             lines.add(&subject, format_args!("runs the component {component}, sandboxed{}", granted(grant)));
+            if settings.as_object().is_some_and(|settings| !settings.is_empty()) {
+                lines.add(&subject, format_args!("is given the settings {settings}"));
+            }
             lines.values(&subject, "is given the variable", env);
         }
         Endpoint::Native { name } => lines.add(&subject, format_args!("is `{name}` of the program itself, in no cell")),
@@ -201,8 +223,25 @@ fn of_source(source: &SourceConfig, lines: &mut Lines) {
     if *dangerous_allow_private && !network.is_empty() {
         lines.add(&subject, "may reach private addresses");
     }
+    of_messages(source, &subject, lines);
+}
+
+/// Adds what becomes of what the source says and is told.
+fn of_messages(source: &SourceConfig, subject: &str, lines: &mut Lines) {
     if source.trust_annotations {
-        lines.add(&subject, "is believed when it calls its own tools harmless");
+        lines.add(subject, "is believed when it calls its own tools harmless");
+    }
+    match source.scan {
+        ScanMode::Off => lines.add(subject, "is shown as it is: the broker scans nothing that it says of its tools"),
+        ScanMode::Warn => lines.add(subject, "is shown whatever the scan of its tools finds"),
+        ScanMode::Quarantine => {}
+    }
+    if let Some(labels) = &source.labels {
+        let labels = if labels.is_empty() { "nothing".to_owned() } else { labels.join(" ") };
+        lines.add(subject, format_args!("has its results labelled as {labels}, whatever its cell allows"));
+    }
+    for key in &source.context {
+        lines.add(subject, format_args!("is sent {key} of what the agent says beside a call"));
     }
 }
 
@@ -225,6 +264,14 @@ impl Lines {
     }
 }
 
+/// Returns the end of a line about a token that anybody who can read the file has.
+fn written(token: &ConfigValue) -> &'static str {
+    match token {
+        ConfigValue::Plain(_) => ", with a token that stands in the file",
+        ConfigValue::Secret(_) => "",
+    }
+}
+
 fn path(path: &Path) -> String {
     quoted(&path.to_string_lossy())
 }
@@ -244,71 +291,4 @@ fn quoted(word: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use super::*;
-
-    #[test]
-    fn what_a_configuration_starts_reaches_reads_and_writes_is_listed_without_values() {
-        let text = r#"
-[broker]
-data-dir = "/home/a/secret place"
-[ledger]
-retention = "1y"
-witnesses = ["kept", "https://witness.example.com/in", "git:a b.git", "syslog+unix:/dev/log"]
-[sources.files]
-command = ["npx", "-y", "a server", "./docs"]
-env = { KEY = { secret = "files-key" }, LEVEL = "hunter2" }
-cell = { read = ["/srv/in"], write = ["docs"], network = ["api.example.com:443"] }
-[sources.far]
-url = "https://mcp.example.com/mcp"
-headers = { Authorization = { secret = "far" } }
-[sources.logged]
-url = "https://api.example.com/mcp"
-oauth = { issuer = "https://login.example.com", client-id = "us", client-secret = { secret = "prod" } }
-[sources.calc]
-component = "./calc.wasm"
-[[sinks]]
-plugin = "builtin:jsonl"
-file = "out.jsonl"
-[[sinks]]
-syslog = "syslog+tls://logs.example.com"
-[[sinks]]
-otlp = "http://127.0.0.1:4318"
-headers = { key = { secret = "otlp" } }
-[profiles.default]
-approve = "never"
-"#;
-        let config = Config::parse(text, Path::new("/p/portcullis.toml")).unwrap();
-        let told = config.effects();
-        for line in [
-            "broker: keeps ledger, secrets and what was accepted in '/home/a/secret place'",
-            "broker: removes records of the ledger that are older than 365 days",
-            "broker: writes checkpoints of the ledger to /p/kept",
-            "broker: sends checkpoints of the ledger to https://witness.example.com/in",
-            "broker: commits checkpoints of the ledger in '/p/a b.git'",
-            "broker: sends checkpoints of the ledger to syslog+unix:/dev/log",
-            "broker: sends the records of the ledger to syslog+tls://logs.example.com:6514",
-            "broker: sends the ends of calls to http://127.0.0.1:4318/",
-            "broker: sends that collector the header key, your secret otlp",
-            "broker: runs the sink plugin builtin:jsonl, sandboxed",
-            "broker: writes the records of builtin:jsonl to /p/out.jsonl",
-            "profile default: never asks before a risky call",
-            "serve: listens on 127.0.0.1:8765 for agents with its token, unless over stdio",
-            "source files: starts npx -y 'a server' ./docs",
-            "source files: is given the variable KEY, your secret files-key",
-            "source files: is given the variable LEVEL",
-            "source files: reads /srv/in",
-            "source files: reads and writes /p/docs",
-            "source files: reaches api.example.com:443",
-            "source far: reaches https://mcp.example.com/mcp",
-            "source far: is sent the header authorization, your secret far",
-            "source logged: lets you log in at https://login.example.com",
-            "source logged: gives its login server the secret of the client us, your secret prod",
-            "source calc: runs the component /p/calc.wasm, sandboxed",
-        ] {
-            assert!(told.iter().any(|told| told == line), "{line}\nis not in\n{}", told.join("\n"));
-        }
-        assert!(!told.concat().contains("hunter2"), "values may be secrets");
-    }
-}
+mod tests;

@@ -174,6 +174,13 @@ impl Config {
         Ok(Self { state_dir: user_state_dir(), ..wrap::config(wrap)? })
     }
 
+    /// Returns the folder of the file, or `None` for a configuration made in memory.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn folder(&self) -> Option<&Path> {
+        self.file.as_deref().and_then(Path::parent)
+    }
+
     /// Returns the digest of the configuration, as records of the ledger name it. Secrets count by their names. The
     /// address to listen on does not count, because `serve --listen` changes it for one start.
     #[doc(hidden)]

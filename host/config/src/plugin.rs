@@ -39,6 +39,22 @@ impl fmt::Display for PluginRef {
     }
 }
 
+impl PluginRef {
+    /// Returns the name by which a lock file pins the plugin: a path within the folder of the configuration is relative to
+    /// it, so that the pin holds wherever that folder is.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn locked_name(&self, folder: Option<&Path>) -> String {
+        match self {
+            Self::Path(path) => match folder.and_then(|folder| path.strip_prefix(folder).ok()) {
+                Some(below) => format!("./{}", below.display()),
+                None => self.to_string(),
+            },
+            Self::Builtin(_) | Self::Native(_) | Self::Pinned(..) | Self::Oci(_) => self.to_string(),
+        }
+    }
+}
+
 impl Config {
     /// Returns the plugins and components that the configuration names, each once.
     #[doc(hidden)]

@@ -199,7 +199,10 @@ fn a_private_address_that_is_written_for_a_wrapped_command_is_meant() {
         let (argv, network) = (vec!["server".to_owned()], vec!["api.example.com:443".to_owned(), host.to_owned()]);
         let wrap =
             WrapOptions { argv, network, data_dir: Some("/d".into()), base: "/w".into(), ..WrapOptions::default() };
-        Config::for_wrap(&wrap).unwrap().sources.into_values().next().unwrap().cell.dangerous_allow_private
+        let cell = Config::for_wrap(&wrap).unwrap().sources.into_values().next().unwrap().cell;
+        assert!(cell.public.contains(&"api.example.com:443".to_owned()), "a name must not lead to one");
+        assert_eq!(cell.public.contains(&host.to_owned()), !cell.dangerous_allow_private, "{host}");
+        cell.dangerous_allow_private
     };
     for host in ["127.0.0.1:5432", "localhost:5432", "[::1]:80", "10.1.2.3:443"] {
         assert!(allows(host), "{host}");

@@ -70,7 +70,7 @@ pub(super) fn config(wrap: &WrapOptions) -> Result<Config, ConfigError> {
         // The broker stands for this one server, so that it fails as the server would, and changes as it does.
         required: Some(true),
         discovery: Some(RawDiscovery::Live),
-        // A person who names a private address means it.
+        // A person who names a private address means it, and no other.
         dangerous_allow_private: wrap.network.iter().any(|host| is_private(host)).then(|| Located::nowhere(true)),
         era: wrap.era.map(|era| match era {
             Era::Legacy => RawEra::Legacy,
@@ -104,6 +104,9 @@ pub(super) fn config(wrap: &WrapOptions) -> Result<Config, ConfigError> {
     };
     let refuse = |problems: Vec<UnlocatedProblem>| ConfigError::of(problems, None, "");
     let mut config = build::build(&raw, None, &wrap.base).map_err(refuse)?;
+    for source in config.sources.values_mut() {
+        source.cell.public = source.cell.network.iter().filter(|host| !is_private(host)).cloned().collect();
+    }
     if let Some(names) = &wrap.names {
         config.sources.values_mut().for_each(|source| source.names = names.clone());
     }

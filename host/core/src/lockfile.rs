@@ -316,11 +316,16 @@ impl Lockfile {
 
     /// Pins a plugin or component to these bytes, and returns the digest that was pinned before.
     pub fn pin_component(&mut self, component: &str, digest: Digest) -> Option<Digest> {
-        let before = self.components.iter().position(|entry| entry.component == component);
-        let before = before.map(|index| self.components.remove(index).digest);
+        let before = self.unpin_component(component);
         self.components.push(LockedComponent { component: component.to_owned(), digest, accepted: now() });
         self.components.sort_by(|a, b| a.component.cmp(&b.component));
         before
+    }
+
+    /// Removes the pin of a plugin or component, and returns the digest that was pinned.
+    pub fn unpin_component(&mut self, component: &str) -> Option<Digest> {
+        let index = self.components.iter().position(|entry| entry.component == component)?;
+        Some(self.components.remove(index).digest)
     }
 
     /// Compares an item as it is now with the lock file.

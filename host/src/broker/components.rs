@@ -13,7 +13,7 @@ use crate::plugin::PluginReader;
 /// A plugin or component whose current digest was pinned.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct AcceptedComponent {
-    /// The name in the configuration, with an absolute path.
+    /// The name in the lock file: a path is relative to the folder of the configuration if it is within.
     pub component: String,
     /// The digest that was pinned before.
     pub before: Option<Digest>,
@@ -45,16 +45,16 @@ impl Broker {
     /// nothing is pinned.
     #[doc(hidden)]
     pub async fn accept_components(config: &Config, by: &str) -> Result<Vec<AcceptedComponent>, BuildError> {
-        let reader = PluginReader::new(&config.data_dir, &Lockfile::load(&config.data_dir)?);
+        let reader = PluginReader::new(&config.data_dir, config.folder(), &Lockfile::load(&config.data_dir)?);
         let mut found = Vec::new();
         for plugin in config.plugins() {
             if let Some(digest) = reader.resolve(plugin).await? {
-                found.push((plugin.to_string(), digest));
+                found.push((plugin, plugin.locked_name(config.folder()), digest));
             }
         }
         let ledger = Ledger::open(&config.data_dir, started(config)).await?;
         let recorded = async {
-            for (component, digest) in &found {
+            for (_, component, digest) in &found {
                 let body = json!({ "component": component, "digest": digest, "by": by });
                 ledger.append(Event::new(EventKind::LockAccepted, body)).await?;
             }
@@ -65,8 +65,10 @@ impl Broker {
         recorded?;
         let mut accepted = Vec::new();
         Lockfile::change(&config.data_dir, |lock| {
-            for (component, now) in found {
-                let before = lock.pin_component(&component, now);
+            for (plugin, component, now) in found {
+                let absolute = plugin.to_string();
+                let before = if absolute == component { None } else { lock.unpin_component(&absolute) };
+                let before = lock.pin_component(&component, now).or(before);
                 accepted.push(AcceptedComponent { component, before, now });
             }
         })?;

@@ -1,5 +1,6 @@
 //! The files that a broker loads code from or writes. None of them may be where a source could change it.
 
+use std::collections::BTreeSet;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use super::{BuildError, default_sink_file};
 use crate::config::{
     Config, Endpoint, PluginRef, RemoteSinkConfig, SyslogAddress, WitnessConfig, real_file, user_state_dir,
 };
+use crate::escape::escape_hidden;
 use crate::ledger::LedgerError;
 use crate::lockfile::Lockfile;
 use crate::plugin::{PluginHost, PluginReader};
@@ -22,7 +24,8 @@ pub(super) fn plugins(config: &Config, lock: &Lockfile, host: Option<&PluginHost
     made.map_err(|error| LedgerError::File { act: "create", path: config.data_dir.clone(), cause: error.to_string() })?;
     private::narrow_folder(&config.data_dir.join("logs"))?;
     apart_from_grants(config, lock)?;
-    let reader = PluginReader::new(&config.data_dir, lock).trusting(&config.plugin_keys)?;
+    report_unused_pins(config, lock);
+    let reader = PluginReader::new(&config.data_dir, config.folder(), lock).trusting(&config.plugin_keys)?;
     if let Some(host) = host {
         return Ok(host.with_other_pins(reader));
     }
@@ -57,6 +60,22 @@ fn compiled_in(state_dir: &Path) -> Result<Option<PathBuf>, NotPrivate> {
     }
 }
 
+/// Logs the pins that hold for nothing. What they were for may be loaded under another name, without a pin.
+fn report_unused_pins(config: &Config, lock: &Lockfile) {
+    let disabled = config.disabled.values().filter_map(|source| match &source.endpoint {
+        Endpoint::Component { component, .. } => Some(component),
+        _ => None,
+    });
+    let plugins = config.plugins().into_iter().chain(disabled);
+    let names: BTreeSet<String> =
+        plugins.flat_map(|plugin| [plugin.locked_name(config.folder()), plugin.to_string()]).collect();
+    for entry in lock.components().iter().filter(|entry| !names.contains(&entry.component)) {
+        let component = escape_hidden(&entry.component);
+        tracing::warn!(%component, "portcullis.lock pins what the configuration does not name, so that the pin holds for nothing; if it \
+             has another name now, run `portcullis lock accept --components`, and remove this entry");
+    }
+}
+
 /// Refuses a source that may write a file which the broker loads or writes: such a source would decide what is loaded,
 /// or what a sink recorded. Pinned files are checked by their bytes instead.
 fn apart_from_grants(config: &Config, lock: &Lockfile) -> Result<(), BuildError> {
@@ -64,9 +83,12 @@ fn apart_from_grants(config: &Config, lock: &Lockfile) -> Result<(), BuildError>
         let file = sink.file.clone().unwrap_or_else(|| default_sink_file(&config.data_dir, index));
         ("the sink's file", file, "write its lines elsewhere, with `file` of the sink")
     });
-    let pinned = |name: &str| lock.components().iter().any(|entry| entry.component == name);
+    let pinned = |plugin: &PluginRef| {
+        let names = [plugin.locked_name(config.folder()), plugin.to_string()];
+        lock.components().iter().any(|entry| names.contains(&entry.component))
+    };
     let plugins = config.plugins().into_iter().filter_map(|plugin| match plugin {
-        PluginRef::Path(path) if !pinned(&plugin.to_string()) => {
+        PluginRef::Path(path) if !pinned(plugin) => {
             let hint = "move it away, or pin it with `portcullis lock accept --components`";
             Some(("the plugin", path.clone(), hint))
         }

@@ -64,6 +64,25 @@ async fn a_broker_removes_records_that_are_older_than_the_configuration_says() {
     assert_eq!(found.chains[0].removed, found.chains[0].records);
 }
 
+#[cfg(feature = "process")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_beside_its_configuration_is_the_same_source_in_every_folder() {
+    let identity = async |command: &'static str| {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!("[sources.own]\ncommand = [\"{command}\"]\ncwd = \".\"\n");
+        let config = Config::parse(&text, &folder.path().join("portcullis.toml")).unwrap();
+        let broker = Broker::build(config, Launcher::SelfExec).await.unwrap();
+        let identity = broker.identity(&"own".parse().unwrap()).unwrap();
+        broker.shutdown().await;
+        identity
+    };
+    let own = identity("./server").await;
+    assert_eq!(own, identity("./server").await);
+    for other in ["./other", "/srv/server", "server"] {
+        assert_ne!(own, identity(other).await, "{other}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_writes_its_configuration_and_is_told_what_is_wrong_with_it() {
     let folder = tempfile::tempdir().unwrap();

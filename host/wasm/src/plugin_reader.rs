@@ -26,6 +26,8 @@ use super::{PluginError, blocking, builtin, limits};
 pub struct PluginReader {
     /// The pinned digests, by the name of the plugin in the configuration.
     pins: BTreeMap<String, Digest>,
+    /// The folder of the configuration, from which names of pinned files may begin.
+    folder: Option<PathBuf>,
     /// The components that were fetched from registries.
     store: ComponentStore,
     /// The keys that sign plugins, with their files. If there are any, each plugin needs a signature of one of them.
@@ -33,11 +35,20 @@ pub struct PluginReader {
 }
 
 impl PluginReader {
-    /// Uses the pins of the lock file of a data folder, in which fetched components are kept as well.
+    /// Uses the pins of the lock file of a data folder, in which fetched components are kept as well. `folder` is that of
+    /// the configuration.
     #[must_use]
-    pub fn new(data_dir: &Path, lock: &Lockfile) -> Self {
+    pub fn new(data_dir: &Path, folder: Option<&Path>, lock: &Lockfile) -> Self {
         let pins = lock.components().iter().map(|entry| (entry.component.clone(), entry.digest));
-        Self { pins: pins.collect(), store: ComponentStore::new(data_dir), keys: Vec::new() }
+        let (store, folder) = (ComponentStore::new(data_dir), folder.map(Path::to_owned));
+        Self { pins: pins.collect(), folder, store, keys: Vec::new() }
+    }
+
+    /// Returns the digest to which the lock file pins a plugin, relative to the configuration's folder or by its absolute
+    /// path.
+    fn pin_of(&self, plugin: &PluginRef) -> Option<Digest> {
+        let names = [plugin.locked_name(self.folder.as_deref()), plugin.to_string()];
+        names.iter().find_map(|name| self.pins.get(name)).copied()
     }
 
     /// Loads only what one of the keys in these files has signed, beside what comes with the broker or its program.
@@ -82,7 +93,7 @@ impl PluginReader {
                 let path = path.clone();
                 blocking(move || Ok(Digest::of(&file(&path)?))).await.ok()
             }
-            PluginRef::Oci(reference) => reference.digest().or_else(|| self.pins.get(&plugin.to_string()).copied()),
+            PluginRef::Oci(reference) => reference.digest().or_else(|| self.pin_of(plugin)),
             PluginRef::Builtin(_) | PluginRef::Native(_) => None,
         };
         if self.keys.is_empty() {
@@ -101,7 +112,7 @@ impl PluginReader {
                 return Err(PluginError::Native { plugin: name, why });
             }
             PluginRef::Oci(reference) => {
-                let fetched = match reference.digest().or_else(|| self.pins.get(&name).copied()) {
+                let fetched = match reference.digest().or_else(|| self.pin_of(plugin)) {
                     Some(digest) => self.fetch_signed(&name, reference, digest).await?,
                     None => Err(OciError::Unpinned),
                 };
@@ -116,7 +127,7 @@ impl PluginReader {
             }
             PluginRef::Path(path) => {
                 let hint = "if that is wanted, run `portcullis lock accept --components`";
-                let pin = self.pins.get(&name).map(|digest| Pin { digest: *digest, by: "portcullis.lock says", hint });
+                let pin = self.pin_of(plugin).map(|digest| Pin { digest, by: "portcullis.lock says", hint });
                 (path, pin)
             }
         };

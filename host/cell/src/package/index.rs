@@ -2,10 +2,12 @@
 //! HTML pages of PEP 503, which every index supports).
 
 use std::string::FromUtf8Error;
+use std::time::Duration;
 
 use portcullis_net::egress::{Egress, EgressError, OutgoingRequest, Reach};
 use reqwest::Method;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
+use tokio::time::timeout;
 use url::Url;
 
 const HTML: &str = "application/vnd.pypi.simple.v1+html, text/html;q=0.5";
@@ -13,6 +15,9 @@ const HTML: &str = "application/vnd.pypi.simple.v1+html, text/html;q=0.5";
 /// The largest page of a package that is read, in bytes. Packages with thousands of files have pages of a few
 /// megabytes.
 const MAX_PAGE_BYTES: usize = 16 << 20;
+
+/// The longest time for a registry to answer with a page.
+pub(super) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The hosts at which an index says that the files of a package are.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,14 +31,21 @@ pub(super) struct FileHosts {
 }
 
 /// Asks an index where the files of a package are.
-pub(super) async fn file_hosts(index: &str, package: &str) -> FileHosts {
+///
+/// # Errors
+/// If the index does not answer within `deadline`, as text for people.
+pub(super) async fn file_hosts(index: &str, package: &str, deadline: Duration) -> Result<FileHosts, String> {
     let none = FileHosts { hosts: Vec::new(), reach: Reach::Public };
-    let Ok(page) = Url::parse(&format!("{}/{package}/", index.trim_end_matches('/'))) else { return none };
-    match fetch_page(&page, HTML).await {
-        Ok((text, reach)) => FileHosts { hosts: hosts(&page, &text), reach },
-        Err(why) => {
+    let Ok(page) = Url::parse(&format!("{}/{package}/", index.trim_end_matches('/'))) else { return Ok(none) };
+    match timeout(deadline, fetch_page(&page, HTML)).await {
+        Ok(Ok((text, reach))) => Ok(FileHosts { hosts: hosts(&page, &text), reach }),
+        Ok(Err(why)) => {
             tracing::debug!(%why, "the index does not say where its files are");
-            none
+            Ok(none)
+        }
+        Err(_) => {
+            let (host, seconds) = (page.host_str().unwrap_or_default(), deadline.as_secs());
+            Err(format!("cannot be installed: its index at {host} did not answer within {seconds} s; try again later"))
         }
     }
 }
@@ -132,10 +144,19 @@ mod tests {
                 .unwrap();
             String::from_utf8_lossy(&request[..size]).into_owned()
         });
-        let found = file_hosts(&index, "server").await;
+        let found = file_hosts(&index, "server", DEADLINE).await.unwrap();
         assert_eq!(found, FileHosts { hosts: vec!["10.0.0.5:80".to_owned()], reach: Reach::Private });
         assert!(answers.join().unwrap().starts_with("GET /simple/server/ "));
-        let nowhere = file_hosts("http://127.0.0.1:1/simple", "server").await;
+        let nowhere = file_hosts("http://127.0.0.1:1/simple", "server", DEADLINE).await.unwrap();
         assert_eq!(nowhere, FileHosts { hosts: Vec::new(), reach: Reach::Public });
+    }
+
+    #[tokio::test]
+    async fn an_index_that_never_answers_is_an_error() {
+        // The system accepts the connection, and nobody reads from it.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let index = format!("http://{}/simple", listener.local_addr().unwrap());
+        let why = file_hosts(&index, "server", Duration::from_millis(10)).await.unwrap_err();
+        assert!(why.contains("its index at 127.0.0.1 did not answer"), "{why}");
     }
 }

@@ -261,7 +261,9 @@ impl<'a> Installer<'a> {
             };
             let mut registry = self.configured.clone().with_default(default)?;
             if self.package.kind == PackageManager::Uv {
-                registry.links_to(index::file_hosts(&registry.address, &uv::normal(self.package.name())).await);
+                let package = uv::normal(self.package.name());
+                let found = index::file_hosts(&registry.address, &package, index::DEADLINE).await;
+                registry.links_to(found.map_err(|why| self.failed(&why))?);
             }
             Ok(registry)
         };

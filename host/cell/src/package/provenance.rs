@@ -6,14 +6,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::time::timeout;
 use url::Url;
 
-use super::index::fetch_page;
+use super::index::{DEADLINE, fetch_page};
 use super::{Installer, PackageCommand, PackageManager, uv};
 use crate::CellError;
 
@@ -22,9 +21,6 @@ const NPM: &str = "application/vnd.npm.install-v1+json, application/json;q=0.5";
 
 /// The format in which uv reads what an index has of a package.
 const PYPI: &str = "application/vnd.pypi.simple.v1+json";
-
-/// The longest time for the registry to answer.
-const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The attestations that a registry lists for one version of a package.
 #[derive(Debug, Clone, PartialEq, Eq)]

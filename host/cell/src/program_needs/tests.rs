@@ -216,3 +216,73 @@ fn interpreters_that_lead_nowhere_are_refused() {
     let error = home.try_needs(&[], &["~/orphan"]).unwrap_err().to_string();
     assert!(error.contains("no-such-interpreter") && error.contains("install it"), "{error}");
 }
+
+#[test]
+fn a_first_line_opens_no_project_to_the_program_that_it_begins() {
+    let home = Home::new();
+    home.node("node");
+    home.python("python");
+    home.file("project/package.json", "{}");
+    home.file("project/cli.js", "#!/usr/bin/env node\n");
+    home.file("project/manage.py", &format!("#!{}\n", home.at("project/bin/python").display()));
+    home.file("project/secret", "");
+    home.file("project/pyvenv.cfg", "home = …\n");
+    home.link("project/bin/python", "../../python/bin/python3");
+    home.file("project/lib/python3.12/site-packages/os.py", "");
+    let project = home.at("project");
+    let read = |line: String| {
+        home.file("evil/cli.js", &line.replace("PROJECT", project.to_str().unwrap()));
+        let needs = home.needs(&["node/bin", "python/bin"], &["~/evil/cli.js"]);
+        home.read(&needs).into_iter().filter(|path| path.starts_with("project")).collect::<Vec<_>>()
+    };
+    for words in ["-S -u PROJECT/cli.js sh", "-u PROJECT/cli.js", "-S --unset=A PROJECT/manage.py", "PROJECT/cli.js"] {
+        assert!(read(format!("#!/usr/bin/env {words}\n")).is_empty(), "{words}");
+    }
+    // An interpreter that is a script is a file to read, and a virtual environment its packages.
+    assert_eq!(read("#!PROJECT/cli.js\n".to_owned()), ["project/cli.js"]);
+    assert_eq!(read("#!PROJECT/bin/python\n".to_owned()), ["project/lib", "project/pyvenv.cfg"]);
+    let both = ["project/lib", "project/manage.py", "project/pyvenv.cfg"];
+    assert_eq!(read("#!PROJECT/manage.py\n".to_owned()), both);
+}
+
+#[test]
+fn env_finds_an_interpreter_by_its_name_behind_variables() {
+    for (line, named) in [
+        ("/usr/bin/env node", Some("node")),
+        ("/usr/bin/env -S node --no-warnings", Some("node")),
+        ("/usr/bin/env -S NODE_NO_WARNINGS=1 A= node", Some("node")),
+        ("/usr/bin/python3 -u", Some("/usr/bin/python3")),
+        ("/usr/bin/env NODE_NO_WARNINGS=1 node", None),
+        ("/usr/bin/env -S A=\"b c\" node", None),
+        ("/usr/bin/env -i node", None),
+        ("/usr/bin/env -S -P/srv node", None),
+        ("/usr/bin/env", None),
+        ("node", None),
+    ] {
+        assert_eq!(named_interpreter(line), named, "{line}");
+    }
+}
+
+#[test]
+fn a_file_that_a_script_is_given_opens_no_folder_around_it() {
+    let home = Home::new();
+    home.node("node");
+    home.file("project/package.json", "{}");
+    home.file("project/data/app.db", "");
+    home.file("project/src/index.ts", "");
+    let read = |program: &str, argument: &str| {
+        let needs = home.needs(&["node/bin"], &[program, argument]);
+        home.read(&needs).into_iter().filter(|path| path.starts_with("project")).collect::<Vec<_>>()
+    };
+    home.file("pkg/node_modules/evil/cli.js", "#!/usr/bin/env node\n");
+    home.link("pkg/node_modules/.bin/server", "../evil/cli.js");
+    assert!(read("~/pkg/node_modules/.bin/server", "~/project/data/app.db").is_empty());
+    // Nor does a binary that calls itself an interpreter, or a package that brings another one.
+    home.file("pkg/node_modules/evil/bin/node", "\x7fELF");
+    assert!(read("~/pkg/node_modules/evil/bin/node", "~/project/data/app.db").is_empty());
+    home.file("pkg/node_modules/evil/node_modules/tsx/cli.js", "#!/usr/bin/env node\n");
+    assert!(read("~/pkg/node_modules/evil/node_modules/tsx/cli.js", "~/project/data/app.db").is_empty());
+    home.file("own/node_modules/tsx/dist/cli.mjs", "#!/usr/bin/env node\n");
+    home.link("own/node_modules/.bin/tsx", "../tsx/dist/cli.mjs");
+    assert_eq!(read("~/own/node_modules/.bin/tsx", "~/project/src/index.ts"), ["project"]);
+}

@@ -5,7 +5,8 @@
 //! process checks the sum from time to time. seccomp denies memory that would count for no process (`seccomp.rs`).
 
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, DirEntry};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ const SHARED_OUT: [&str; 3] = ["Pss_Anon:", "Pss_Shmem:", "SwapPss:"];
 pub(super) enum MemoryExcess {
     /// All processes together hold this many bytes, more than is allowed.
     Held(u64),
-    /// The memory of this living process could not be read twice in a row.
+    /// The memory of this living process could not be read twice in a row. It is this process itself if the processes
+    /// could not be listed.
     Unreadable(i32),
 }
 
@@ -38,10 +40,14 @@ pub(super) struct MemoryWatcher {
 impl MemoryWatcher {
     /// Checks once. To be called every [`PAUSE`].
     pub(super) fn check(&mut self, allowed: u64) -> Option<MemoryExcess> {
-        let mut sum = together(|task| count(&task.join("status"), &HELD));
+        self.check_in(Path::new("/proc"), allowed)
+    }
+
+    fn check_in(&mut self, processes: &Path, allowed: u64) -> Option<MemoryExcess> {
+        let mut sum = together(processes, |task| count(&task.join("status"), &HELD));
         if sum.held > allowed {
             // Slower, but fair to processes that have forked. Some processes have no rollup to read.
-            let fair = together(|task| {
+            let fair = together(processes, |task| {
                 let (status, rollup) = (task.join("status"), task.join("smaps_rollup"));
                 let tables = || count(&status, &["VmPTE:"]).unwrap_or_default();
                 count(&rollup, &SHARED_OUT).map(|bytes| bytes + tables()).or_else(|| count(&status, &HELD))
@@ -66,9 +72,13 @@ struct Sum {
 
 /// Adds up what all processes hold. `held` reads it from the folder of a task, and returns `None` if it cannot be read
 /// there.
-fn together(held: impl Fn(&Path) -> Option<u64>) -> Sum {
+fn together(processes: &Path, held: impl Fn(&Path) -> Option<u64>) -> Sum {
     let mut sum = Sum::default();
-    for (process, folder) in numbered(Path::new("/proc")) {
+    let Ok(listed) = numbered(processes) else {
+        sum.unread.insert(std::process::id().cast_signed());
+        return sum;
+    };
+    for (process, folder) in listed {
         match of_process(&folder, &held) {
             Some(bytes) => sum.held = sum.held.saturating_add(bytes),
             None => drop(sum.unread.insert(process)),
@@ -85,7 +95,11 @@ fn of_process(folder: &Path, held: impl Fn(&Path) -> Option<u64>) -> Option<u64>
     // All threads share the memory. A thread that has ended shows none of it, and the first thread, which stands for
     // the process, may have ended before the others.
     let mut lives = false;
-    for (_, thread) in numbered(&folder.join("task")) {
+    let threads = match numbered(&folder.join("task")) {
+        Ok(threads) => threads,
+        Err(error) => return is_gone(&error).then_some(0),
+    };
+    for (_, thread) in threads {
         if let Some(bytes) = held(&thread) {
             return Some(bytes);
         }
@@ -107,15 +121,22 @@ fn ends(thread: &Path) -> bool {
     matches!(state, "Z" | "X") || flags & EXITING != 0
 }
 
-/// Reports whether the process of a thread still has other threads.
+/// Reports whether the process of a thread still has other threads, as far as they can be listed.
 fn has_threads(thread: &Path) -> bool {
-    thread.parent().is_some_and(|task| numbered(task).next().is_some())
+    let listed = |task: &Path| numbered(task).map_or_else(|error| !is_gone(&error), |threads| !threads.is_empty());
+    thread.parent().is_some_and(listed)
 }
 
 /// Returns the entries of a folder of `/proc` that are numbers, with their paths.
-fn numbered(folder: &Path) -> impl Iterator<Item = (i32, PathBuf)> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
+fn numbered(folder: &Path) -> io::Result<Vec<(i32, PathBuf)>> {
+    let entries = fs::read_dir(folder)?.collect::<io::Result<Vec<DirEntry>>>()?;
+    let number = |entry: &DirEntry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path()));
+    Ok(entries.iter().filter_map(number).collect())
+}
+
+/// Reports whether a folder of `/proc` could not be listed because its process is gone.
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
 /// Returns the sum in bytes of lines such as `RssAnon: 120 kB`, or `None` if the file has none of them.
@@ -162,5 +183,12 @@ mod tests {
         }
         assert_eq!(of_process(&zombie, |task| count(&task.join("status"), &HELD)), Some(0), "it has ended");
         ended.wait().unwrap();
+    }
+
+    #[test]
+    fn processes_that_cannot_be_listed_twice_in_a_row_are_an_excess() {
+        let (mut watcher, absent) = (MemoryWatcher::default(), Path::new("/proc/self/absent"));
+        assert_eq!(watcher.check_in(absent, u64::MAX), None, "once may be chance");
+        assert!(matches!(watcher.check_in(absent, u64::MAX), Some(MemoryExcess::Unreadable(_))));
     }
 }

@@ -11,6 +11,7 @@ use seccompiler::{
 
 pub(super) use self::listened::{install_deputy_filter, record};
 
+mod attributes;
 mod listened;
 
 /// System calls that fail as if the caller were not allowed to make them.
@@ -181,6 +182,8 @@ pub(super) struct FilterOptions {
     /// True if the source has a deputy. The deputy does not know restrictions that a process of the source puts on
     /// itself, so that Landlock is not offered to it.
     pub(super) deputized: bool,
+    /// True to deny changes of modes, owners, times and attributes by path.
+    pub(super) fixed_attributes: bool,
 }
 
 /// Installs the filters for this process and all that it will start. Needs `no_new_privs`.
@@ -201,6 +204,11 @@ fn programs(rules: FilterOptions) -> io::Result<Vec<BpfProgram>> {
     for &(call, mode, flags) in MODES.iter().chain(MODES_HERE) {
         denied.insert(call, raising(mode, flags)?);
     }
+    if rules.fixed_attributes {
+        denied.extend(attributes::by_path()?);
+    }
+    // The limits of the process that counts the memory of the cell, or of any process of the user in a reduced cell.
+    denied.insert(libc::SYS_prlimit64, vec![all([differs(0, 0)?, is_given(2)?])?]);
     // Both put characters into a terminal's input.
     let mut requests = vec![all([is(1, libc::TIOCSTI)?])?, all([is(1, libc::TIOCLINUX)?])?];
     for request in MAKING_REQUESTS {
@@ -364,6 +372,11 @@ fn is(argument: u8, value: impl TryInto<u64>) -> io::Result<SeccompCondition> {
 
 fn differs(argument: u8, value: impl TryInto<u64>) -> io::Result<SeccompCondition> {
     condition(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, value)
+}
+
+/// Matches a pointer that is not null.
+fn is_given(argument: u8) -> io::Result<SeccompCondition> {
+    condition(argument, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0_u64)
 }
 
 fn has(argument: u8, flag: i32) -> io::Result<SeccompCondition> {

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::deputy::WORKERS;
 use super::landlock::RestrictedProcess;
 use super::{landlock, limits, seccomp, sys};
-use crate::cell::Tier;
+use crate::cell::{MountAccess, Tier};
 use crate::launch::{LaunchRequest, LaunchSpec};
 use crate::report::CellRefusal;
 use crate::step::{StepExt, refused};
@@ -95,9 +95,17 @@ fn restrict(
     let deputized = deputized && (recorded || listener.is_some());
     let holder = if deputized { RestrictedProcess::DeputizedSource } else { RestrictedProcess::Source };
     say(tell, &StartReport::Restricted(landlock::apply(&launch.cell, holder)?));
-    let internet = launch.cell.tier != Tier::Reduced;
-    let rules =
-        seccomp::FilterOptions { internet, pinned: processors.is_some(), counted: ask.cgroup, recorded, deputized };
+    let is_reduced = launch.cell.tier == Tier::Reduced;
+    let writes = launch.cell.mounts.iter().any(|mount| mount.access == MountAccess::Write);
+    let rules = seccomp::FilterOptions {
+        internet: !is_reduced,
+        pinned: processors.is_some(),
+        counted: ask.cgroup,
+        recorded,
+        deputized,
+        // Programs that may write to a folder change modes and times there, and seccomp cannot tell paths apart.
+        fixed_attributes: is_reduced && !writes,
+    };
     match (line, listener) {
         (Some(line), None) if recorded => record(&line, rules),
         (Some(line), Some(listener)) => {

@@ -1,5 +1,7 @@
 //! The reduced tier.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
@@ -40,6 +42,28 @@ fn the_reduced_tier_restricts_files_and_denies_the_network() {
         }
         launch.cell.network = Network::Listeners(Vec::new());
         assert!(refusal(&launch).to_string().contains("gives no network"));
+    });
+}
+
+#[test]
+fn a_reduced_cell_that_writes_nowhere_changes_neither_modes_nor_times_outside() {
+    each(|who| {
+        if is_root(who) {
+            return;
+        }
+        let (home, outside) = (who.folder(), who.folder());
+        let secret = outside.path().join("id_ed25519");
+        fs::write(&secret, "secret").unwrap();
+        fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
+        let about = || fs::metadata(&secret).map(|about| (about.mode(), about.mtime(), about.size())).unwrap();
+        let before = about();
+        let script =
+            "echo mine > file; chmod 644 \"$0\"; touch -d @1 \"$0\"; truncate -s 0 \"$0\"; touch file; cat file";
+        let mut launch = reduced(home.path(), script);
+        launch.arguments.push(secret.clone().into());
+        let (said, _) = output(&launch);
+        assert_eq!(about(), before, "{said}");
+        assert!(said.starts_with("mine\n") && said.contains("Operation not permitted"), "{said}");
     });
 }
 

@@ -68,6 +68,20 @@ fn memory_counts_although_the_first_thread_has_ended() {
 }
 
 #[test]
+fn a_source_sets_its_own_limits_and_those_of_no_other_process() {
+    each(|_| {
+        // Without descriptors, the process that supervises the cell could not read how much memory is held.
+        let prlimit = if cfg!(target_arch = "x86_64") { 302 } else { 261 };
+        let limits = format!(
+            "my $few = pack('QQ', 2, 2); print syscall({prlimit}, 1, 7, $few, 0), ' ', syscall({prlimit}, 0, 7, $few, 0)"
+        );
+        let mut launch = shell("exec perl -e \"$0\"");
+        launch.arguments.push(limits.into());
+        assert_eq!(output(&launch).0, "-1 0");
+    });
+}
+
+#[test]
 fn a_source_is_killed_first_when_the_machine_runs_out_of_memory() {
     each(|_| {
         assert_eq!(

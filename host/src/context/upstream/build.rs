@@ -45,6 +45,9 @@ pub(crate) struct SourceBuilder<'a> {
     pub(crate) config: &'a SourceConfig,
     pub(crate) parts: &'a SourceParts<'a>,
     pub(crate) data_dir: &'a Path,
+    /// The folder of the configuration.
+    #[cfg(feature = "process")]
+    pub(crate) folder: Option<&'a Path>,
 }
 
 /// A source that has been made.
@@ -82,7 +85,8 @@ impl SourceBuilder<'_> {
                 let cell = Arc::new(ProcessCell::new(Arc::clone(self.parts.cells), self.config));
                 let source = ProcessSource::new(self.config, Arc::clone(&cell), self.variables(env)?);
                 let source = source.map_err(|error| self.failed(error))?;
-                let identity = json!({ "command": argv, "cwd": cwd, "env": pairs(env) });
+                let cwd = cwd.as_deref().map(|cwd| self.place(cwd));
+                let identity = json!({ "command": self.command(argv), "cwd": cwd, "env": pairs(env) });
                 Ok(BuiltSource { process_cell: Some(cell), ..BuiltSource::new(Box::new(source), identity) })
             }
             #[cfg(not(feature = "remote"))]
@@ -151,9 +155,29 @@ impl SourceBuilder<'_> {
         BuiltSource::new(Box::new(UnusableSource::new(cause)), json!({ "unusable": self.config.name }))
     }
 
+    /// Returns a command as it identifies its source.
+    #[cfg(feature = "process")]
+    fn command(&self, argv: &[String]) -> Vec<serde_json::Value> {
+        let word = |(index, word): (usize, &String)| match index == 0 && word.contains('/') {
+            true => self.place(Path::new(word)),
+            false => json!(word),
+        };
+        argv.iter().enumerate().map(word).collect()
+    }
+
+    /// Returns a path as it identifies its source. Within the folder of the configuration it is relative, as the lock file
+    /// is shared with that folder; it is an object, which cannot be confused with another path.
+    #[cfg(feature = "process")]
+    fn place(&self, path: &Path) -> serde_json::Value {
+        match self.folder.and_then(|folder| path.strip_prefix(folder).ok()) {
+            Some(below) => json!({ "here": below.to_string_lossy() }),
+            None => json!(path.to_string_lossy()),
+        }
+    }
+
     /// Returns what a component may access. `env` holds all variables that it sees.
     fn access(&self, grant: &[String], env: Vec<(String, String)>) -> Result<ComponentAccess, BuildError> {
-        let Self { config, parts: SourceParts { cells, .. }, data_dir } = self;
+        let Self { config, parts: SourceParts { cells, .. }, data_dir, .. } = self;
         let cell = cells.grant(config).map_err(|error| self.failed(SourceError::Start(Cause::of(error))))?;
         let keeps = grant.iter().any(|word| word == plugin::KEY_VALUE);
         Ok(ComponentAccess {

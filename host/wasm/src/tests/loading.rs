@@ -55,7 +55,7 @@ async fn what_is_not_what_it_was_pinned_to_is_refused_with_both_digests_and_the_
     let pinned = configured(PluginRef::Pinned(path.clone(), plain));
     let mut lock = portcullis_core::lockfile::Lockfile::default();
     lock.pin_component(&path.display().to_string(), plain);
-    let locked = PluginHost::with_reader(None, PluginReader::new(folder.path(), &lock)).unwrap();
+    let locked = PluginHost::with_reader(None, PluginReader::new(folder.path(), None, &lock)).unwrap();
     let by_path = configured(PluginRef::Path(path.clone()));
     plugins().policy(&pinned).await.unwrap();
     locked.policy(&by_path).await.unwrap();
@@ -73,6 +73,23 @@ async fn what_is_not_what_it_was_pinned_to_is_refused_with_both_digests_and_the_
             assert!(text.contains(part), "{text}: {part}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_pin_within_the_folder_of_the_configuration_holds_wherever_that_folder_is() {
+    let (folder, moved) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (before, after) = (folder.path().join("policy.wasm"), moved.path().join("policy.wasm"));
+    let plain = Digest::of(&fs::read(guest("plain")).unwrap());
+    let mut lock = portcullis_core::lockfile::Lockfile::default();
+    lock.pin_component(&PluginRef::Path(before).locked_name(Some(folder.path())), plain);
+    let reader = PluginReader::new(moved.path(), Some(moved.path()), &lock);
+    let locked = PluginHost::with_reader(None, reader).unwrap();
+    let configured = PluginConfig { plugin: PluginRef::Path(after.clone()), ..entry("plain", json!({})) };
+    fs::copy(guest("plain"), &after).unwrap();
+    locked.policy(&configured).await.unwrap();
+    fs::copy(guest("loop"), &after).unwrap();
+    let refused = locked.policy(&configured).await.unwrap_err().to_string();
+    assert!(refused.contains("`portcullis lock accept --components`"), "{refused}");
 }
 
 /// A source that runs is not kept after a reload that configures other keys, so that its signature is checked again.

@@ -13,7 +13,7 @@ use super::super::{PackageManager, npm, uv};
 use super::Installer;
 use crate::plan::PlanContext;
 use crate::program_search::is_program;
-use crate::{CellError, CellGrant, Plan, ProgramNeeds, run_to_end};
+use crate::{CellError, CellGrant, DiskQuota, Plan, ProgramNeeds, run_to_end};
 
 /// The longest time that one step of an installation may take. The largest servers bring 200 MB, over a slow
 /// connection.
@@ -23,6 +23,9 @@ const DEADLINE: Duration = Duration::from_secs(300);
 /// until it is unpacked, and no archive is larger.
 const LIMITS: CellLimits =
     CellLimits { memory: 2 << 30, processes: 256, cpu: None, files: 4096, file_size: 1 << 30, tmp: 1 << 30 };
+
+/// The most that one step of an installation may write, with the cache. The largest servers bring 200 MB.
+const QUOTA: DiskQuota = DiskQuota { bytes: 8 << 30, files: 500_000 };
 
 /// The number of characters of an installer's error output that are shown, from its end.
 const COMPLAINT_CHARS: usize = 400;
@@ -102,12 +105,26 @@ impl Installer<'_> {
             let must_be_public = registry.map(|registry| registry.must_be_public.as_slice()).unwrap_or_default();
             let declared = AllowedDestinations::of_entries(&grant.network).public(must_be_public);
             let serve = |ready| self.cells.serve(self.source, declared, Reach::Private, ready, None, Arc::default());
-            match run_to_end(plan.launch, self.cells.launcher.clone(), DEADLINE, serve).await {
+            let ended = tokio::select! {
+                ended = run_to_end(plan.launch, self.cells.launcher.clone(), DEADLINE, serve) => ended,
+                // The installer is killed by then.
+                why = QUOTA.wait_until_exceeded(&grant.write) => return Err(self.over_quota(&why, cache).await),
+            };
+            match ended {
                 Ok(output) => said = output,
                 Err(why) => return Ok(Err(why)),
             }
         }
         Ok(Ok(said))
+    }
+
+    /// Removes what an installer has fetched, with which the next installation would begin.
+    async fn over_quota(&self, why: &str, cache: Option<&Path>) -> CellError {
+        if let Some(cache) = cache.map(Path::to_owned) {
+            // A file that cannot be removed does no harm but to take room.
+            let _ = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(cache)).await;
+        }
+        self.failed(&format!("cannot be installed: {why}; install it yourself and name its program"))
     }
 
     fn complaint(&self, step: &str, said: &str, registry: &PackageRegistry) -> CellError {

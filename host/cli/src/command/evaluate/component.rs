@@ -94,8 +94,8 @@ fn written(target: &str) -> anyhow::Result<String> {
 
 async fn inspect(config: &Config) -> anyhow::Result<Inspection> {
     let lock = Lockfile::load(&config.data_dir)?;
-    let plugins =
-        PluginHost::with_reader(None, PluginReader::new(&config.data_dir, &lock).trusting(&config.plugin_keys)?)?;
+    let reader = PluginReader::new(&config.data_dir, config.folder(), &lock).trusting(&config.plugin_keys)?;
+    let plugins = PluginHost::with_reader(None, reader)?;
     Ok(plugins.inspect(component(config)?).await?)
 }
 

@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use portcullis::cell::Plan;
+use portcullis::cell::{DiskQuota, Plan};
 use portcullis::config::CellConfig;
 use portcullis_evaluate::{Canary, CanaryPlace, Condition};
 
@@ -74,14 +73,7 @@ const MAX_FILES: usize = 2000;
 const MAX_READ_BYTES: u64 = 16 << 20;
 
 /// The most that a source may write in one run.
-const MAX_HOME_BYTES: u64 = 256 << 20;
-const MAX_HOME_FILES: usize = 20_000;
-
-/// The room on the disk that a source must leave.
-const LEAST_ROOM_BYTES: u64 = 1 << 30;
-
-/// The pause between two looks at what was written.
-const WATCH_PAUSE: Duration = Duration::from_millis(250);
+const QUOTA: DiskQuota = DiskQuota { bytes: 256 << 20, files: 20_000 };
 
 /// Returns the home as the server is told it.
 pub(super) fn visible_home_of(condition: Condition) -> PathBuf {
@@ -203,24 +195,9 @@ impl FalseHome {
         self.canaries.iter().filter_map(file).collect()
     }
 
-    /// Waits until the source has written more than it may, and returns what that was. What it removed and holds open
-    /// is only seen in the room that is left on the disk.
+    /// Waits until the source has written more than it may, and returns what that was.
     pub(super) async fn wait_until_over_quota(&self) -> String {
-        let least = room_on_disk(&self.real).map_or(0, |room| (room / 2).min(LEAST_ROOM_BYTES));
-        loop {
-            tokio::time::sleep(WATCH_PAUSE).await;
-            let real = self.real.clone();
-            let Ok((bytes, files)) = tokio::task::spawn_blocking(move || size(&real)).await else { continue };
-            if bytes > MAX_HOME_BYTES || files > MAX_HOME_FILES {
-                return format!(
-                    "it wrote more than {} MiB or {MAX_HOME_FILES} files into its home",
-                    MAX_HOME_BYTES >> 20
-                );
-            }
-            if room_on_disk(&self.real).is_some_and(|room| room < least) {
-                return format!("less than {} MiB were left on the disk of its home", least >> 20);
-            }
-        }
+        QUOTA.wait_until_exceeded(std::slice::from_ref(&self.real)).await
     }
 
     /// Returns the files that are new or changed, the smallest first and each from its beginning, and the number of
@@ -300,31 +277,11 @@ fn find(folder: &Path, depth: usize, found: &mut Vec<(u64, PathBuf)>) -> usize {
     left_out
 }
 
-/// Returns the bytes on the disk and the number of all files below a folder, which may be left early if there are too
-/// many.
-fn size(folder: &Path) -> (u64, usize) {
-    let (mut bytes, mut files, mut folders) = (0, 0, vec![folder.to_owned()]);
-    while let Some(folder) = folders.pop().filter(|_| files <= MAX_HOME_FILES) {
-        for entry in fs::read_dir(&folder).into_iter().flatten().flatten().take(MAX_HOME_FILES + 1) {
-            files += 1;
-            let Ok(about) = entry.metadata() else { continue };
-            bytes += about.blocks() * 512;
-            if about.is_dir() {
-                folders.push(entry.path());
-            }
-        }
-    }
-    (bytes, files)
-}
-
-/// Returns the bytes that this user may still write where a folder is.
-fn room_on_disk(folder: &Path) -> Option<u64> {
-    rustix::fs::statvfs(folder).ok().map(|about| about.f_bavail.saturating_mul(about.f_frsize))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::time::Duration;
 
     use super::*;
 
@@ -375,9 +332,9 @@ mod tests {
     async fn a_source_that_fills_the_disk_is_ended() {
         let folder = tempfile::tempdir().unwrap();
         let home = home(folder.path());
-        let nothing_yet = tokio::time::timeout(WATCH_PAUSE * 3, home.wait_until_over_quota()).await;
+        let nothing_yet = tokio::time::timeout(DiskQuota::PAUSE * 3, home.wait_until_over_quota()).await;
         assert!(nothing_yet.is_err());
-        for at in 0..=MAX_HOME_FILES {
+        for at in 0..=QUOTA.files {
             fs::File::create(home.real.join(at.to_string())).unwrap();
         }
         let why = tokio::time::timeout(Duration::from_secs(60), home.wait_until_over_quota()).await.unwrap();

@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     let decisions = decisions(&entry, &records, &Definitions::read(&reader)?);
     let explained = runtime::block_on(async {
         let lock = Lockfile::load(&config.data_dir)?;
-        let reader = PluginReader::new(&config.data_dir, &lock).trusting(&config.plugin_keys)?;
+        let reader = PluginReader::new(&config.data_dir, config.folder(), &lock).trusting(&config.plugin_keys)?;
         let host = user_plugin_host()?.with_other_pins(reader);
         let mut explained = Vec::new();
         for config in &config.policies {
