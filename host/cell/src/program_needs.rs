@@ -30,6 +30,9 @@ const MAX_STEPS: usize = 8;
 /// around a file because that file is its argument.
 const SCRIPT_RUNNERS: [&str; 2] = ["ts-node", "tsx"];
 
+/// The scripts of Python that do so: `mcp run server.py`.
+const PYTHON_RUNNERS: [&str; 2] = ["fastmcp", "mcp"];
+
 /// The kind of runtime that runs a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runtime {
@@ -199,10 +202,14 @@ impl FoundProgram {
     /// interpreters. A script, and what a package brings, could otherwise open the folder around any file that it is
     /// given.
     fn runs_its_argument(&self) -> bool {
-        let mut components = self.real.components().skip_while(|part| part.as_os_str() != "node_modules").skip(1);
-        match components.next() {
-            Some(package) => SCRIPT_RUNNERS.iter().any(|runner| package.as_os_str() == *runner),
-            None => !self.is_script,
+        let names = self.real.components().map(|part| part.as_os_str().to_string_lossy());
+        // pnpm has each package in a folder `.pnpm/NAME@VERSION`.
+        let mut names = names.skip_while(|name| name != "node_modules").skip(1).skip_while(|name| name == ".pnpm");
+        let name = self.real.file_name().unwrap_or_default();
+        match names.next() {
+            Some(package) => SCRIPT_RUNNERS.contains(&package.split('@').next().unwrap_or_default()),
+            None if self.is_script => PYTHON_RUNNERS.iter().any(|runner| name == *runner),
+            None => true,
         }
     }
 }

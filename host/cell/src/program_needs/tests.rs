@@ -285,4 +285,23 @@ fn a_file_that_a_script_is_given_opens_no_folder_around_it() {
     home.file("own/node_modules/tsx/dist/cli.mjs", "#!/usr/bin/env node\n");
     home.link("own/node_modules/.bin/tsx", "../tsx/dist/cli.mjs");
     assert_eq!(read("~/own/node_modules/.bin/tsx", "~/project/src/index.ts"), ["project"]);
+    home.file("pnpm/node_modules/.pnpm/tsx@4.20.0/node_modules/tsx/cli.mjs", "#!/usr/bin/env node\n");
+    assert_eq!(
+        read("~/pnpm/node_modules/.pnpm/tsx@4.20.0/node_modules/tsx/cli.mjs", "~/project/src/index.ts"),
+        ["project"]
+    );
+}
+
+#[test]
+fn a_runner_of_python_gets_the_folder_of_the_script_that_it_runs_and_no_other_program_does() {
+    let home = Home::new();
+    home.python("py");
+    home.file("project/server.py", "");
+    for (name, expected) in [("mcp", true), ("fastmcp", true), ("evil", false)] {
+        let program = format!("py/bin/{name}");
+        home.file(&program, &format!("#!{}\n", home.at("py/bin/python3").display()));
+        let needs = home.needs(&[], &[&format!("~/{program}"), "run", "~/project/server.py"]);
+        let has_project = home.read(&needs).iter().any(|path| path.starts_with("project"));
+        assert_eq!(has_project, expected, "{name}");
+    }
 }
