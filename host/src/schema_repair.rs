@@ -37,7 +37,8 @@ const MAX_STEPS: usize = 64;
 /// The most characters of the detail of one step. Details name what the source chose, which may be a text of 256 KiB.
 const MAX_DETAIL: usize = 512;
 
-/// The longest JSON Pointer that is made, in bytes. Each part of a schema has one, with the names of all parts around it.
+/// The longest JSON Pointer that is made, in bytes. Each part of a schema has one, with the names of all parts around
+/// it.
 const MAX_POINTER: usize = 4096;
 
 /// The repair of one input schema.
@@ -56,8 +57,8 @@ pub struct RepairStep {
     /// The JSON Pointer to the changed part of the source's schema, or to one around it if that would take more than
     /// 4 KiB. Escape it before showing it.
     pub at: String,
-    /// The detail, such as the name of a keyword or the new name of a property, cut after 512 characters. Escape it before
-    /// showing it.
+    /// The detail, such as the name of a keyword or the new name of a property, cut after 512 characters. Escape it
+    /// before showing it.
     pub what: String,
 }
 

@@ -161,8 +161,8 @@ impl Session {
         self.current().list(kind).await
     }
 
-    /// Returns what this session lists of one kind, as an answer to a request with these parameters. Meanwhile the agent
-    /// is told of sources that are being installed, if it listens to progress.
+    /// Returns what this session lists of one kind, as an answer to a request with these parameters. Meanwhile the
+    /// agent is told of sources that are being installed, if it listens to progress.
     ///
     /// # Errors
     /// As for [`list`](Self::list).

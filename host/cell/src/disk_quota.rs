@@ -21,8 +21,8 @@ impl DiskQuota {
     /// The pause between two looks at what was written.
     pub const PAUSE: Duration = Duration::from_millis(250);
 
-    /// Waits until a program has written more into these folders than it may, and returns what that was. What it removed
-    /// and holds open is only seen in the room that is left on the disk. Cancellation safe.
+    /// Waits until a program has written more into these folders than it may, and returns what that was. What it
+    /// removed and holds open is only seen in the room that is left on the disk. Cancellation safe.
     pub async fn wait_until_exceeded(&self, folders: &[PathBuf]) -> String {
         let least = least_room(folders).map_or(0, |room| (room / 2).min(LEAST_ROOM_BYTES));
         loop {

@@ -72,8 +72,8 @@ impl ConfigFile {
         Ok(self)
     }
 
-    /// Leaves the trust in the file to a person: what is written next counts only after a look at it, unless the file is
-    /// named.
+    /// Leaves the trust in the file to a person: what is written next counts only after a look at it, unless the file
+    /// is named.
     pub(crate) fn without_trust(self) -> Self {
         Self { trusted: None, ..self }
     }

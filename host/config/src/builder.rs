@@ -100,8 +100,9 @@ impl ConfigBuilder {
     /// Builds the configuration, or returns the problems, each with its table and key.
     ///
     /// # Errors
-    /// [`ConfigError`]: an unknown key or a wrong type, the first of each table; or else every value that is not valid. A member
-    /// of an object that is `null`, as an absent `Option` becomes, is left out; `null` in another place is an error.
+    /// [`ConfigError`]: an unknown key or a wrong type, the first of each table; or else every value that is not valid.
+    /// A member of an object that is `null`, as an absent `Option` becomes, is left out; `null` in another place is an
+    /// error.
     pub fn build(mut self) -> Result<Config, ConfigError> {
         let unreadable = |message: String| ConfigError::without_place(message, "write it as in `portcullis.toml`");
         let text = text_of(&mut self.tables).map_err(|problems| ConfigError::of_tables(problems, ""))?;
@@ -135,7 +136,8 @@ impl ConfigBuilder {
     }
 }
 
-/// Returns the text of tables, without what is absent in them. They pass through it so that there is one parser for both.
+/// Returns the text of tables, without what is absent in them. They pass through it so that there is one parser for
+/// both.
 fn text_of(tables: &mut Map<String, Value>) -> Result<String, Vec<UnlocatedProblem>> {
     let (mut nulls, mut unwritable) = (Vec::new(), Vec::new());
     for_each_table(tables, |place, table| {

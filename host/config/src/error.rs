@@ -62,8 +62,8 @@ impl ConfigError {
         Self { problems: problems.into_iter().map(|problem| problem.place(text.clone())).collect(), missing: false }
     }
 
-    /// Returns an error with the problems found in tables that a program made and whose text is `content`: each names its
-    /// table.
+    /// Returns an error with the problems found in tables that a program made and whose text is `content`: each names
+    /// its table.
     pub(super) fn of_tables(problems: Vec<UnlocatedProblem>, content: &str) -> Self {
         let placed = in_order(problems).into_iter().map(|problem| match place::of(content, &problem.span) {
             Some(place) => problem.within(place),

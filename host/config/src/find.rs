@@ -1,7 +1,8 @@
 //! Finds the configuration file, and decides whether it may be used.
 //!
 //! A file that a person named, or that is in the user's own configuration folder, may be used. A file that was only
-//! found in the folder where a command is run, or in one above it, may be used only if the user has trusted its present content.
+//! found in the folder where a command is run, or in one above it, may be used only if the user has trusted its present
+//! content.
 
 use std::fs::File;
 use std::io::Read as _;

@@ -155,7 +155,8 @@ impl Config {
     /// Parses the text of a file. `file` appears in messages, and relative paths start at its folder; it is not opened.
     ///
     /// # Errors
-    /// [`ConfigError`]: bad TOML, or else the first unknown key or wrong type of each table, or else every value that is not valid.
+    /// [`ConfigError`]: bad TOML, or else the first unknown key or wrong type of each table, or else every value that
+    /// is not valid.
     pub fn parse(text: &str, file: &Path) -> Result<Self, ConfigError> {
         let refuse = |problems| ConfigError::of(problems, Some(file), text);
         let raw = read::read(text).map_err(refuse)?;
@@ -233,7 +234,8 @@ pub struct SourceConfig {
     pub era: Option<Era>,
     /// True if the source's own hints may lower the risk of its tools.
     pub trust_annotations: bool,
-    /// The parts of an agent's `_meta` that are passed to the source: keys, and `user_context` and `request_id` of `deps`.
+    /// The parts of an agent's `_meta` that are passed to the source: keys, and `user_context` and `request_id` of
+    /// `deps`.
     pub context: Vec<String>,
     /// Globs over the exposed names of the tools that are shown, or `None` for all that the profile's trust admits.
     pub allow: Option<Vec<String>>,

@@ -1,4 +1,5 @@
-//! The places of values in the tables of a configuration, in words: for tables that a program makes, which have no lines.
+//! The places of values in the tables of a configuration, in words: for tables that a program makes, which have no
+//! lines.
 
 use std::fmt;
 use std::ops::Range;
@@ -51,8 +52,8 @@ impl fmt::Display for TablePlace {
     }
 }
 
-/// Returns the place of a part of a configuration's text, or `None` if the text has nothing there. A key has the place of
-/// its table.
+/// Returns the place of a part of a configuration's text, or `None` if the text has nothing there. A key has the place
+/// of its table.
 pub(super) fn of(text: &str, part: &Range<usize>) -> Option<TablePlace> {
     let document = DeTable::parse(text).ok().filter(|_| !part.is_empty())?;
     document.get_ref().iter().find_map(|(kind, value)| {

@@ -40,8 +40,8 @@ impl fmt::Display for PluginRef {
 }
 
 impl PluginRef {
-    /// Returns the name by which a lock file pins the plugin: a path within the folder of the configuration is relative to
-    /// it, so that the pin holds wherever that folder is.
+    /// Returns the name by which a lock file pins the plugin: a path within the folder of the configuration is relative
+    /// to it, so that the pin holds wherever that folder is.
     #[doc(hidden)]
     #[must_use]
     pub fn locked_name(&self, folder: Option<&Path>) -> String {

@@ -129,9 +129,9 @@ pub(super) struct RawBroker {
     /// The largest message that is read, from "1MiB" to "1GiB". A larger one fails its call, and the error states its
     /// size. A result takes at most twice its size in memory. Default: "64MiB".
     pub max_message: Option<Located<String>>,
-    /// The files with the public keys that sign plugins, in PEM, such as "keys/plugins.pub". If there are any, a plugin or
-    /// component of a file or a registry is loaded only if one of them has signed it, by `portcullis plugin sign` or by
-    /// cosign. Default: none, and no signature is asked for.
+    /// The files with the public keys that sign plugins, in PEM, such as "keys/plugins.pub". If there are any, a plugin
+    /// or component of a file or a registry is loaded only if one of them has signed it, by `portcullis plugin sign` or
+    /// by cosign. Default: none, and no signature is asked for.
     #[serde(default)]
     pub plugin_keys: Vec<Located<String>>,
 }
@@ -142,17 +142,17 @@ pub(super) struct RawBroker {
 #[schemars(rename = "Ledger")]
 pub(super) struct RawLedger {
     /// The calls that wait until their intent is on disk. "effects": all but those of a source whose cell can neither
-    /// write nor reach a network. Their intents are written within milliseconds, and a crash before that loses the record
-    /// of such calls, never of others; "all": every call. Default: "effects".
+    /// write nor reach a network. Their intents are written within milliseconds, and a crash before that loses the
+    /// record of such calls, never of others; "all": every call. Default: "effects".
     pub durability: Option<Durability>,
-    /// The time for which records are kept, from "1d" to "100y". Brokers then remove older ones, in whole files: those of
-    /// brokers that ended, and of one that runs all but the file that it writes, which is a month old at most. What is
-    /// removed leaves its hashes, so that the rest can be verified as before. Default: records are kept for ever.
+    /// The time for which records are kept, from "1d" to "100y". Brokers then remove older ones, in whole files: those
+    /// of brokers that ended, and of one that runs all but the file that it writes, which is a month old at most. What
+    /// is removed leaves its hashes, so that the rest can be verified as before. Default: records are kept for ever.
     pub retention: Option<Located<String>>,
     /// The places that get each signed checkpoint: files, to which it is added, such as
-    /// "/mnt/backup/portcullis.checkpoints"; addresses to which it is posted, "https://witness.example.com/checkpoints"; git
-    /// repositories, in which it is committed to the branch `portcullis`, "git:/srv/checkpoints.git"; and syslog receivers,
-    /// "syslog+tls://logs.example.com:6514".
+    /// "/mnt/backup/portcullis.checkpoints"; addresses to which it is posted,
+    /// "https://witness.example.com/checkpoints"; git repositories, in which it is committed to the branch
+    /// `portcullis`, "git:/srv/checkpoints.git"; and syslog receivers, "syslog+tls://logs.example.com:6514".
     #[serde(default)]
     pub witnesses: Vec<Located<String>>,
     /// The recipients for whom bodies are sealed under a profile with `record = "sealed"`: public keys of age, such as
@@ -236,8 +236,8 @@ pub(super) struct RawTelemetry {
     /// Headers that are sent with every request to the collector.
     #[serde(default)]
     pub headers: BTreeMap<Located<String>, Located<RawValue>>,
-    /// The interval at which metrics are sent to `/v1/metrics` below the address, by OTLP over HTTP: from "1s" to "1h", such
-    /// as "60s". They are those that Prometheus can read at `/metrics`. Default: none are sent.
+    /// The interval at which metrics are sent to `/v1/metrics` below the address, by OTLP over HTTP: from "1s" to "1h",
+    /// such as "60s". They are those that Prometheus can read at `/metrics`. Default: none are sent.
     pub metrics_interval: Option<Located<String>>,
 }
 

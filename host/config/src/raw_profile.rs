@@ -25,22 +25,22 @@ pub(super) struct RawProfile {
     /// "listed": an agent is shown every tool at once. "deferred": an agent is shown only `find_tools`, `describe_tool`
     /// and `call_tool`, and searches for the others. Default: "listed".
     pub tools: Option<Exposure>,
-    /// "as-is": an agent is shown the input schemas of tools as their sources write them. "repair": schemas are rewritten
-    /// for models that read only a part of JSON Schema, and what such a model sends is restored before policies see it. A
-    /// source with `names = "plain"` is left as it is. Default: "as-is".
+    /// "as-is": an agent is shown the input schemas of tools as their sources write them. "repair": schemas are
+    /// rewritten for models that read only a part of JSON Schema, and what such a model sends is restored before
+    /// policies see it. A source with `names = "plain"` is left as it is. Default: "as-is".
     pub schemas: Option<Schemas>,
     /// The treatment of images in results, prompts and resources. "strip": a text takes the place of each, for models
     /// without vision. Default: "keep".
     pub images: Option<Images>,
-    /// "text": structured content of a result is added to it as a text, for clients that do not read it, unless a text of
-    /// the result says the same. Default: "as-is".
+    /// "text": structured content of a result is added to it as a text, for clients that do not read it, unless a text
+    /// of the result says the same. Default: "as-is".
     pub structured_content: Option<StructuredContent>,
-    /// The treatment of links in results, prompts and resources. "text": those to hosts that the source did not declare are
-    /// shown as text, so that no client opens or fetches them. Declared are the host of its `url`, those of its cell's
-    /// `network`, and its `link-hosts`. Default: "keep".
+    /// The treatment of links in results, prompts and resources. "text": those to hosts that the source did not declare
+    /// are shown as text, so that no client opens or fetches them. Declared are the host of its `url`, those of its
+    /// cell's `network`, and its `link-hosts`. Default: "keep".
     pub links: Option<Links>,
-    /// The treatment of text in results, prompts and resources that reads like an instruction to a model. "mark": a note
-    /// stands before it that says which source it comes from, and that it is data. Default: "keep".
+    /// The treatment of text in results, prompts and resources that reads like an instruction to a model. "mark": a
+    /// note stands before it that says which source it comes from, and that it is data. Default: "keep".
     pub instructions: Option<Instructions>,
     /// The largest result of a tool that an agent gets at once, from "8KiB" to "16MiB". Of a larger one it gets the
     /// beginning, and the whole as a resource that it can read in parts for an hour. Default: no limit but that of a

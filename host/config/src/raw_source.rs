@@ -24,8 +24,8 @@ pub(super) struct RawSource {
     /// A WebAssembly component: "builtin:NAME"; the path of a .wasm file, or "PATH@sha256:…", which pins the file's
     /// bytes; or "oci://REGISTRY/NAME@sha256:…" from a registry.
     pub component: Option<Located<String>>,
-    /// For a program that embeds the broker: a source that is part of it, by the name under which the program adds it. It runs in
-    /// no cell.
+    /// For a program that embeds the broker: a source that is part of it, by the name under which the program adds it.
+    /// It runs in no cell.
     pub native: Option<Located<String>>,
     /// For `command` and `component`: environment variables. A component sees only these; a program also sees PATH,
     /// HOME, LANG and TMPDIR, which the broker sets.
@@ -42,8 +42,8 @@ pub(super) struct RawSource {
     /// For a `component` of the `tools` world: settings that it receives when it is loaded.
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     pub settings: Option<Located<toml::Table>>,
-    /// For `component`: the capabilities that it may import: "key-value", a durable store for each profile, and "caller",
-    /// which tells it the principal, profile and session of each call.
+    /// For `component`: the capabilities that it may import: "key-value", a durable store for each profile, and
+    /// "caller", which tells it the principal, profile and session of each call.
     pub grant: Option<Located<Vec<Located<String>>>>,
     /// For `command` and `component`: what the source may touch. What is not named here does not exist for it.
     pub cell: Option<Located<RawCell>>,
@@ -54,12 +54,13 @@ pub(super) struct RawSource {
     /// Labels that policies can read and that groups can select by.
     #[serde(default)]
     pub tags: Vec<Located<String>>,
-    /// The labels of the source's results, for policies about information flow: "untrusted" if strangers may have written
-    /// them, "private" if strangers must not read them, and others of your own. Default: "untrusted" if the source
-    /// reaches a network or is on one, and "private" if it is granted files, secrets, a capability or an account.
+    /// The labels of the source's results, for policies about information flow: "untrusted" if strangers may have
+    /// written them, "private" if strangers must not read them, and others of your own. Default: "untrusted" if the
+    /// source reaches a network or is on one, and "private" if it is granted files, secrets, a capability or an
+    /// account.
     pub labels: Option<Vec<Located<String>>>,
-    /// Hosts to which links in the source's results may lead under a profile with `links = "text"`, beside the host of its
-    /// `url` and those of its cell: names such as "docs.example.com", and "*.example.com" for all names below one.
+    /// Hosts to which links in the source's results may lead under a profile with `links = "text"`, beside the host of
+    /// its `url` and those of its cell: names such as "docs.example.com", and "*.example.com" for all names below one.
     #[serde(default)]
     pub link_hosts: Vec<Located<String>>,
     /// Whether the source is used. With false it is checked with the rest of the file, but neither started nor shown.
@@ -221,8 +222,8 @@ pub(super) struct RawCell {
     /// The size of its /tmp, such as "64MiB".
     pub tmp: Option<Located<String>>,
     /// For a component: how many instances run at once, from 1 to 256; further calls wait. An instance with several
-    /// memories counts as that many. For a component that keeps state, this also limits the sessions whose state is kept.
-    /// Default: 128.
+    /// memories counts as that many. For a component that keeps state, this also limits the sessions whose state is
+    /// kept. Default: 128.
     pub instances: Option<Located<u32>>,
     /// For a component: how much data one call may pass between the component and the broker, from "1KiB" to "1GiB";
     /// for a component that runs as a command (`wasi:cli/run`), the largest message. Default: "8MiB".

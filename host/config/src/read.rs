@@ -11,7 +11,8 @@ use super::raw::RawConfig;
 /// Reads a text.
 ///
 /// # Errors
-/// The problem of a text that is no TOML, or else the first problem of each table that cannot be read: serde reads no further in it.
+/// The problem of a text that is no TOML, or else the first problem of each table that cannot be read: serde reads no
+/// further in it.
 pub(super) fn read(text: &str) -> Result<RawConfig, Vec<UnlocatedProblem>> {
     let first = match toml::from_str(text) {
         Ok(raw) => return Ok(raw),

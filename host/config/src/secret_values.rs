@@ -1,5 +1,5 @@
-//! Secrets of a configuration: puts them into the store, and recognises values that probably belong there and not into a
-//! file.
+//! Secrets of a configuration: puts them into the store, and recognises values that probably belong there and not into
+//! a file.
 
 use portcullis_core::secret::{SecretError, SecretStore};
 
@@ -24,13 +24,14 @@ const STARTS: [&str; 11] =
     ["sk-", "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "AKIA", "eyJ", "Bearer "];
 
 impl Config {
-    /// Stores a secret in the data folder, as `portcullis secret set` does, and replaces an earlier one of this name. Then
-    /// `{ secret = "NAME" }` stands for it in `env` and `headers`. The file can be read by this user alone. A source that
-    /// runs gets the value when it connects the next time. Waits for the disk.
+    /// Stores a secret in the data folder, as `portcullis secret set` does, and replaces an earlier one of this name.
+    /// Then `{ secret = "NAME" }` stands for it in `env` and `headers`. The file can be read by this user alone. A
+    /// source that runs gets the value when it connects the next time. Waits for the disk.
     ///
     /// # Errors
-    /// [`SecretError`]: the name is not 1 to 128 ASCII letters, digits, `-`, `_` and `.`, or begins with `-`; the value is
-    /// empty, longer than 64 KiB or has a NUL character; there are 256 secrets already; or the folder cannot be used.
+    /// [`SecretError`]: the name is not 1 to 128 ASCII letters, digits, `-`, `_` and `.`, or begins with `-`; the value
+    /// is empty, longer than 64 KiB or has a NUL character; there are 256 secrets already; or the folder cannot be
+    /// used.
     ///
     /// # Example
     /// ```

@@ -67,8 +67,8 @@ impl SourceTable {
         self
     }
 
-    /// Sets any key of the table, in the place of an earlier value. The members of an object, such as `cell`, are added to
-    /// those that are there, so that this and [`SourceTable::read`] go together.
+    /// Sets any key of the table, in the place of an earlier value. The members of an object, such as `cell`, are added
+    /// to those that are there, so that this and [`SourceTable::read`] go together.
     pub fn key(mut self, key: &str, value: impl Into<Value>) -> Self {
         match (self.0.get_mut(key), value.into()) {
             (Some(Value::Object(there)), Value::Object(more)) => add(there, more),

@@ -30,7 +30,8 @@ pub struct WrapOptions {
     pub names: Option<Naming>,
     /// The only era of MCP that is spoken with the program, or `None` for the era of the agent.
     pub era: Option<Era>,
-    /// The parts of an agent's `_meta` that are passed to the program, as in [`SourceConfig::context`](super::SourceConfig::context).
+    /// The parts of an agent's `_meta` that are passed to the program, as in
+    /// [`SourceConfig::context`](super::SourceConfig::context).
     pub context: Vec<String>,
     /// True if the program may use the agent's model.
     pub sampling: bool,
@@ -128,9 +129,9 @@ const OTHER_RUNNERS: [&str; 6] = ["dlx", "run", "node", "python", "python3", "do
 /// The hexadecimal digits that tell sources apart whose names are otherwise equal: one in 16 million.
 const DIGITS: usize = 6;
 
-/// Derives a source name from the command, as it appears in the ledger: the ecosystem and the package with its scope, or
-/// the program, and some digits of a digest. The same package or program always has the same name, and no other has it,
-/// so that none takes the place of another that is installed.
+/// Derives a source name from the command, as it appears in the ledger: the ecosystem and the package with its scope,
+/// or the program, and some digits of a digest. The same package or program always has the same name, and no other has
+/// it, so that none takes the place of another that is installed.
 fn source_name(argv: &[String], base: &Path) -> String {
     let file_name = |word: &str| word.rsplit('/').next().unwrap_or(word).to_owned();
     let mut words = argv.iter().filter(|word| !word.starts_with('-'));

@@ -186,8 +186,8 @@ fn lists(folder: &Path, distribution: &str, file: &Path) -> bool {
     record.lines().any(|line| line.split(',').next().is_some_and(|listed| Path::new(listed) == file))
 }
 
-/// Returns the beginning of a file, or nothing if it cannot be read. Since it was loaded, the source may have put a link
-/// or a named pipe in its place: no link is followed, and nothing is waited for.
+/// Returns the beginning of a file, or nothing if it cannot be read. Since it was loaded, the source may have put a
+/// link or a named pipe in its place: no link is followed, and nothing is waited for.
 fn beginning(file: &Path) -> String {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let opened = File::options().read(true).custom_flags(flags).open(file).ok();

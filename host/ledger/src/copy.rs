@@ -41,8 +41,8 @@ impl LedgerFiles {
         Ok(Self { data_dir: data_dir.to_owned(), _nothing_is_removed: nothing_is_removed })
     }
 
-    /// Calls `copy` with each file, by its path in the data folder, and returns their number. What says how far a chain had
-    /// come is copied before the files of chains are listed, so that the copy has at least that much.
+    /// Calls `copy` with each file, by its path in the data folder, and returns their number. What says how far a chain
+    /// had come is copied before the files of chains are listed, so that the copy has at least that much.
     ///
     /// # Errors
     /// The error of `copy`, or the [`LedgerError`] that occurred.

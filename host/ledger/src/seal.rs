@@ -40,9 +40,9 @@ impl ChainSeal {
 /// wait for thousands of files.
 const MAX_SEALS: usize = 256;
 
-/// Returns the seals for chains that have none and whose brokers are certainly gone, first those of brokers that died. A
-/// chain with fewer records than its broker had written is sealed where the broker had come, so that the missing records
-/// are noticed. A chain whose lock file was lost is sealed too.
+/// Returns the seals for chains that have none and whose brokers are certainly gone, first those of brokers that died.
+/// A chain with fewer records than its broker had written is sealed where the broker had come, so that the missing
+/// records are noticed. A chain whose lock file was lost is sealed too.
 pub(super) fn seals_due(state: &State, storage: &dyn Storage, data_dir: &Path) -> Result<Vec<ChainSeal>, LedgerError> {
     // This is listed first: a chain has its lock file before its first record.
     let stored = storage.chains()?;

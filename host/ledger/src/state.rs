@@ -124,8 +124,8 @@ pub(super) fn open_reader(data_dir: &Path) -> Result<Connection, LedgerError> {
     }
 }
 
-/// Reports whether the records can be read without the state, after this error: it is missing, or no ledger can read it.
-/// The latter is a finding of a verification.
+/// Reports whether the records can be read without the state, after this error: it is missing, or no ledger can read
+/// it. The latter is a finding of a verification.
 pub(super) fn is_dispensable(error: &LedgerError) -> bool {
     let is_bad = matches!(error, LedgerError::Damaged { .. } | LedgerError::Foreign(_) | LedgerError::Store { .. });
     if is_bad {

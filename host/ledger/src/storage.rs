@@ -83,8 +83,9 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Returns the digest of the beginning of a segment, up to a place, with whether anything is stored after it; `None`
-    /// if less is stored, or the storage has no digests, so that a chain is verified from its beginning each time.
+    /// Returns the digest of the beginning of a segment, up to a place, with whether anything is stored after it;
+    /// `None` if less is stored, or the storage has no digests, so that a chain is verified from its beginning each
+    /// time.
     ///
     /// # Errors
     /// [`LedgerError`] if the place cannot be read.

@@ -245,8 +245,8 @@ fn shown(pointer: &str) -> String {
     format!("{}{more}", escape_hidden(part))
 }
 
-/// Returns the part of a text around a byte offset, with hidden characters written out. White space before it says nothing
-/// and could fill the excerpt.
+/// Returns the part of a text around a byte offset, with hidden characters written out. White space before it says
+/// nothing and could fill the excerpt.
 fn excerpt(text: &str, at: usize) -> String {
     let start = text.floor_char_boundary(at);
     let is_blank = |c: char| matches!(c, '\n' | '\t' | '\r') || c.is_whitespace() && !is_hidden(c);

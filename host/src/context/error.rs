@@ -49,7 +49,8 @@ pub enum BuildError {
     /// A plugin of the configuration cannot be loaded, or rejects its settings.
     #[error("{place}: {error}{}", way_out(error))]
     PluginAt {
-        /// The entry of the configuration: the file, if there is one, and the list and the position in it, or the source.
+        /// The entry of the configuration: the file, if there is one, and the list and the position in it, or the
+        /// source.
         place: String,
         /// The error of the plugin.
         error: Box<PluginError>,

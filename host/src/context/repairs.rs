@@ -12,8 +12,8 @@ use crate::protocol::Json;
 use crate::schema_repair::Repair;
 use crate::sync::Mutex;
 
-/// The bytes of definitions from which on all are forgotten and repaired again: more than a source may list in both eras,
-/// so that only one that changes its definitions all the time gets there.
+/// The bytes of definitions from which on all are forgotten and repaired again: more than a source may list in both
+/// eras, so that only one that changes its definitions all the time gets there.
 const MAX_KNOWN_BYTES: usize = 128 << 20;
 
 /// The bytes that a definition counts at least, with what is kept beside it.
@@ -60,8 +60,8 @@ pub(crate) struct RepairedTool {
 }
 
 impl Upstream {
-    /// Repairs the input schemas of these tools, and returns those that needed it and were not repaired before. A source
-    /// with plain names is left as it is. Cancellation safe: what was repaired until then is not repaired again.
+    /// Repairs the input schemas of these tools, and returns those that needed it and were not repaired before. A
+    /// source with plain names is left as it is. Cancellation safe: what was repaired until then is not repaired again.
     pub(crate) async fn repair_schemas(&self, items: &[Arc<Item>]) -> Vec<RepairedTool> {
         if self.config.names == Naming::Plain {
             return Vec::new();

@@ -28,8 +28,8 @@ pub(crate) fn scanner() -> &'static Scanner {
     &SCANNER
 }
 
-/// Compiles the scanner's rules on another thread. It takes as long as a source takes to start, and the first list waits
-/// for both.
+/// Compiles the scanner's rules on another thread. It takes as long as a source takes to start, and the first list
+/// waits for both.
 pub(super) fn prepare_scanner() {
     drop(tokio::task::spawn_blocking(|| LazyLock::force(&SCANNER)));
 }

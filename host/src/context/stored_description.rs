@@ -21,8 +21,8 @@ use crate::protocol::{Era, Json};
 /// The folder of the descriptions, in the data folder.
 const FOLDER: &str = "announcements";
 
-/// The largest file that is read or written, in bytes: instructions are shorter, capabilities are a few words, and there
-/// are at most 1,000 tools.
+/// The largest file that is read or written, in bytes: instructions are shorter, capabilities are a few words, and
+/// there are at most 1,000 tools.
 const MAX_BYTES: u64 = 512 << 10;
 
 /// The description that a source gave of itself when it last connected.
@@ -99,8 +99,8 @@ impl Upstream {
         let _ = tokio::task::spawn_blocking(save).await;
     }
 
-    /// Returns what the source said of itself when it last connected, perhaps to an earlier broker, and no tools. `None`
-    /// if it never did.
+    /// Returns what the source said of itself when it last connected, perhaps to an earlier broker, and no tools.
+    /// `None` if it never did.
     pub(crate) async fn described(&self) -> Option<DiscoveredSource> {
         let StoredDescription { capabilities, instructions, .. } = self.description.lock().clone()?;
         let instructions = instructions.map(|text| self.instructions(&text));

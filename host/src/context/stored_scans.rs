@@ -1,6 +1,7 @@
 //! Stores what the scanner found in the definitions of a source, so that the next broker need not scan them again.
 //!
-//! The file is believed as the lock file is: the data folder is its user's alone. It holds for one version of the scanner.
+//! The file is believed as the lock file is: the data folder is its user's alone. It holds for one version of the
+//! scanner.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -50,8 +51,8 @@ impl StoredScans {
         self.path.exists()
     }
 
-    /// Returns what is stored. A file that cannot be read, or that another version of the scanner made, counts as none: the
-    /// definitions are scanned then.
+    /// Returns what is stored. A file that cannot be read, or that another version of the scanner made, counts as none:
+    /// the definitions are scanned then.
     pub(super) fn read(&self) -> Known {
         let stored = stored_json::read::<Stored>(&self.path, MAX_BYTES);
         let findings = stored.filter(|stored| stored.scanner == scan::VERSION).map(|stored| stored.findings);
@@ -59,7 +60,8 @@ impl StoredScans {
         findings.unwrap_or_default().into_iter().map(|(digest, findings)| (digest, kept(findings))).collect()
     }
 
-    /// Stores what was found, in the place of what was stored before. If it cannot be written, the next broker scans again.
+    /// Stores what was found, in the place of what was stored before. If it cannot be written, the next broker scans
+    /// again.
     pub(super) fn write(&self, known: &Known) {
         if known.len() > MAX_STORED {
             return;

@@ -351,7 +351,8 @@ fn revision(protocol: &str) -> Option<&str> {
     Some(protocol).filter(|protocol| protocol.starts_with("20"))
 }
 
-/// Removes the source's name from the beginning of an error, because the callers that pass the error on name the source too.
+/// Removes the source's name from the beginning of an error, because the callers that pass the error on name the source
+/// too.
 fn unprefixed(error: impl std::error::Error + Send + Sync + 'static, config: &SourceConfig) -> Cause {
     let (text, prefix) = (error.to_string(), format!("source `{}`", config.name));
     let text = text.strip_prefix(&prefix).unwrap_or(&text).trim_start_matches([':', ' ']).to_owned();

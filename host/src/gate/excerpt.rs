@@ -19,9 +19,9 @@ pub(super) fn excerpt(text: &str, max: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{head} …({} characters left out)… {tail}", count - half * 2))
 }
 
-/// Returns JSON text without white space, in which each string has at most about `max` characters, and whether something
-/// was left out. Strings are cut one by one, in their middle, so that none of them can push another out of sight. It
-/// works on the text, as a tree takes many times the memory.
+/// Returns JSON text without white space, in which each string has at most about `max` characters, and whether
+/// something was left out. Strings are cut one by one, in their middle, so that none of them can push another out of
+/// sight. It works on the text, as a tree takes many times the memory.
 pub(super) fn shorten_strings(json: &str, max: usize) -> (String, bool) {
     let (mut short, mut is_cut) = (String::new(), false);
     let mut rest = json;

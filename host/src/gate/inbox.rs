@@ -137,9 +137,9 @@ pub struct Question {
     pub client: String,
     /// The reasons why a person is asked.
     pub reasons: Vec<String>,
-    /// The arguments, in placeholder form; as their text where JSON readers would show another value. Of more than 16 KiB
-    /// the long strings are cut in their middle; if that is not enough, this is a string with the two ends of their text.
-    /// [`Question::cut`] then is true, and [`Inbox::question`] has all of them.
+    /// The arguments, in placeholder form; as their text where JSON readers would show another value. Of more than 16
+    /// KiB the long strings are cut in their middle; if that is not enough, this is a string with the two ends of their
+    /// text. [`Question::cut`] then is true, and [`Inbox::question`] has all of them.
     pub arguments: serde_json::Value,
     /// The size of the whole arguments: the bytes of their text.
     pub arguments_bytes: usize,
@@ -175,8 +175,8 @@ impl Inbox {
     }
 
     /// Returns a receiver of what happens to questions from now on; [`Inbox::list`] says what is open already. One that
-    /// falls 512 events behind misses the oldest, and is told so (`RecvError::Lagged`): it goes on, and the list says what
-    /// it missed. It ends (`RecvError::Closed`) when the broker shuts down.
+    /// falls 512 events behind misses the oldest, and is told so (`RecvError::Lagged`): it goes on, and the list says
+    /// what it missed. It ends (`RecvError::Closed`) when the broker shuts down.
     #[must_use]
     pub fn subscribe(&self) -> broadcast::Receiver<QuestionEvent> {
         self.events.subscribe()
@@ -187,9 +187,9 @@ impl Inbox {
         self.events.close();
     }
 
-    /// Answers a question by its id or a unique prefix. `by` says who, for the ledger; no name at all, and the words by which
-    /// the broker names itself there, `expiry` and `elicitation`, are refused. The answer is durable before the call that waits for it
-    /// goes on.
+    /// Answers a question by its id or a unique prefix. `by` says who, for the ledger; no name at all, and the words by
+    /// which the broker names itself there, `expiry` and `elicitation`, are refused. The answer is durable before the
+    /// call that waits for it goes on.
     ///
     /// Cancellation: an answer that has begun is recorded all the same.
     ///
@@ -254,9 +254,9 @@ impl Inbox {
         }
     }
 
-    /// Opens a question that keeps this many bytes, or joins the identical one that is open already. A call that `waits`
-    /// for the answer is counted before the question becomes visible, and for as long as it holds the returned guard. The
-    /// question is drafted only if there is room for it.
+    /// Opens a question that keeps this many bytes, or joins the identical one that is open already. A call that
+    /// `waits` for the answer is counted before the question becomes visible, and for as long as it holds the returned
+    /// guard. The question is drafted only if there is room for it.
     pub(super) async fn open(
         &self,
         binding: GrantBinding,
@@ -293,8 +293,8 @@ impl Inbox {
         };
         let Question { method, tool, source, .. } = &pending.terms.summary;
         let body = json!({ "ask": pending.id(), "method": method, "tool": tool, "source": source, "reasons": reasons });
-        // Runs in a task of its own: a question that can be seen is recorded and announced, and expires, even if the call
-        // that opened it is given up.
+        // Runs in a task of its own: a question that can be seen is recorded and announced, and expires, even if the
+        // call that opened it is given up.
         let (open, events, opened) = (Arc::clone(&self.open), self.events.clone(), Arc::clone(&pending));
         let recorded = tokio::spawn(async move {
             if let Err(error) = opened.terms.ledger.append(opened.event(EventKind::CallAsked, body)).await {

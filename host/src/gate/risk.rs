@@ -34,8 +34,8 @@ pub fn risk_of(tool: &Item, source: &SourceConfig, sealed: bool, acceptance: &Ac
     if harmless { Risk::Harmless } else { Risk::Risky }
 }
 
-/// Returns whether a call waits until its intent is on disk. Only a call that can have no effect may go ahead, and only if
-/// nobody was asked about it: the record of an approval must be followed by that of the call.
+/// Returns whether a call waits until its intent is on disk. Only a call that can have no effect may go ahead, and only
+/// if nobody was asked about it: the record of an approval must be followed by that of the call.
 pub(super) fn intent_durability(call: &Call, input: &GateInput<'_>, approved: &ApprovalOutcome) -> IntentDurability {
     let GateInput { durability, sealed, resumed, .. } = input;
     let has_no_effect = *sealed && call.risk == Risk::Harmless;

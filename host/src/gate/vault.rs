@@ -25,8 +25,8 @@ const NONCE_BYTES: usize = 8;
 /// The longest kind in a placeholder, in bytes.
 const MAX_KIND_BYTES: usize = 32;
 
-/// The longest placeholder, in bytes: brackets, kind, colon and nonce. What stands further from the opening brackets is not
-/// looked at, so that a text full of them takes no longer than any other.
+/// The longest placeholder, in bytes: brackets, kind, colon and nonce. What stands further from the opening brackets is
+/// not looked at, so that a text full of them takes no longer than any other.
 const MAX_PLACEHOLDER_BYTES: usize = OPEN.len() + MAX_KIND_BYTES + 1 + 2 * NONCE_BYTES + CLOSE.len();
 
 /// The placeholders of one legacy session, or of all modern sessions of one principal and profile.
@@ -38,8 +38,8 @@ pub struct SessionVault {
 #[derive(Default)]
 struct Kept {
     by_placeholder: HashMap<String, Value>,
-    /// The placeholders by kind, value and list of globs: a value that one transform restricts more than another is stored
-    /// twice.
+    /// The placeholders by kind, value and list of globs: a value that one transform restricts more than another is
+    /// stored twice.
     by_value: HashMap<(String, String, Option<usize>), String>,
     glob_lists: GlobLists,
 }

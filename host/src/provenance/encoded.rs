@@ -10,8 +10,8 @@ use crate::scan::leading_escape;
 /// The most encodings that are opened one inside the other.
 const MAX_DEPTH: usize = 3;
 
-/// The most bytes that the texts of one call may decode to, in all readings together. Letters can be chosen so that every
-/// alignment of every depth is readable: then a text has 43 times as many.
+/// The most bytes that the texts of one call may decode to, in all readings together. Letters can be chosen so that
+/// every alignment of every depth is readable: then a text has 43 times as many.
 const MAX_DECODED: usize = 8 * 1024 * 1024;
 
 /// The fewest characters of an encoded value.
@@ -50,8 +50,8 @@ impl Decoder {
         self.each_to(text, false, MAX_DEPTH, visit);
     }
 
-    /// Visits what a text decodes to, with `depth` encodings one inside the other, and before that the text itself if it
-    /// is `wanted`.
+    /// Visits what a text decodes to, with `depth` encodings one inside the other, and before that the text itself if
+    /// it is `wanted`.
     fn each_to(&mut self, text: &str, wanted: bool, depth: usize, visit: &mut dyn FnMut(&str)) {
         for reading in [text, &backwards(text)] {
             if wanted {

@@ -1,6 +1,6 @@
 //! Fingerprints of the values in a text: of its words that identify something, of short whole values, and of blocks of
-//! 16 letters and digits; of results also of the pairs of neighbouring words. Case, spacing, punctuation and forms of the
-//! same letter make no difference.
+//! 16 letters and digits; of results also of the pairs of neighbouring words. Case, spacing, punctuation and forms of
+//! the same letter make no difference.
 
 use unicode_normalization::UnicodeNormalization as _;
 
@@ -218,8 +218,8 @@ fn lower_case(text: &str) -> impl Iterator<Item = char> {
     text.bytes().filter(seen).map(|byte| char::from(byte.to_ascii_lowercase()))
 }
 
-/// Returns the letters of a text without their form: no capitals, no wide letters, nothing that is not seen. What divides
-/// lines stays.
+/// Returns the letters of a text without their form: no capitals, no wide letters, nothing that is not seen. What
+/// divides lines stays.
 fn normalized(text: &str) -> impl Iterator<Item = char> {
     let seen = |c: char| match c {
         '\t' | '\n' | '\r' => Some(c),

@@ -28,8 +28,8 @@ pub(super) struct FingerprintIndex {
 struct FingerprintResults {
     first: u16,
     last: u16,
-    /// The number of entries up to and with the newest one of this fingerprint in [`FingerprintIndex::between`], or 0 if
-    /// it has none.
+    /// The number of entries up to and with the newest one of this fingerprint in [`FingerprintIndex::between`], or 0
+    /// if it has none.
     between: u32,
 }
 
@@ -84,8 +84,8 @@ impl FingerprintIndex {
         fits
     }
 
-    /// Visits the results that have a fingerprint. `visited` has the fingerprints whose results between the first and the
-    /// last one were visited before: they are left out.
+    /// Visits the results that have a fingerprint. `visited` has the fingerprints whose results between the first and
+    /// the last one were visited before: they are left out.
     pub(super) fn each(&self, fingerprint: u64, visited: &mut HashSet<u32>, mut visit: impl FnMut(u16)) {
         let Some(results) = self.by_fingerprint.get(&fingerprint) else { return };
         visit(results.first);

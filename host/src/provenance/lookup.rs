@@ -60,8 +60,8 @@ struct Lookup<'a> {
     found: Vec<(SeenResult, String)>,
     /// The indexes of the results that were found. A text may be in the arguments a million times, and in all results.
     known: HashSet<u16>,
-    /// The fingerprints whose results between the first and the last one were visited, as `FingerprintIndex::each` keeps
-    /// them.
+    /// The fingerprints whose results between the first and the last one were visited, as `FingerprintIndex::each`
+    /// keeps them.
     visited: HashSet<u32>,
 }
 

@@ -127,8 +127,8 @@ impl NodeBuilder<'_> {
         }
     }
 
-    /// Reports whether no value is described by two of the plans. Returns false if that takes too many comparisons to find
-    /// out.
+    /// Reports whether no value is described by two of the plans. Returns false if that takes too many comparisons to
+    /// find out.
     fn exclude_each_other(&mut self, plans: &[RestorePlan]) -> bool {
         let mut disjoint = |plan: &RestorePlan, other| plan.is_disjoint(other, &mut self.comparisons);
         let mut pairs = plans.iter().enumerate();

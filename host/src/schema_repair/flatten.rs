@@ -20,9 +20,9 @@ const MAX_DEPTH: usize = 2;
 /// The number of members at all depths from which on those of nested objects are moved out.
 const MAX_LEAVES: usize = 10;
 
-/// The most copies that one repair makes of the names of objects for the members that it moves out of them. Each 64 bytes
-/// of a name count as a further copy. Objects whose members would need more stay as they are. With names that people
-/// choose, the members of a definition of 256 KiB need fewer.
+/// The most copies that one repair makes of the names of objects for the members that it moves out of them. Each 64
+/// bytes of a name count as a further copy. Objects whose members would need more stay as they are. With names that
+/// people choose, the members of a definition of 256 KiB need fewer.
 pub(super) const MAX_COPIED_NAMES: usize = 50_000;
 
 /// The longest name of a property, in characters, that all providers of models take.

@@ -26,8 +26,8 @@ pub(super) enum MergeError {
 /// Merges the keywords of another schema into this one. `lost` is told of each constraint of the other one that the
 /// merged schema lacks.
 ///
-/// The caller has counted the work of copying the other one. What this one has is counted here where it is read or copied:
-/// a schema may be merged with thousands of small ones.
+/// The caller has counted the work of copying the other one. What this one has is counted here where it is read or
+/// copied: a schema may be merged with thousands of small ones.
 ///
 /// # Errors
 /// [`MergeError`] if no value is valid by both, or if that takes more than what is left of the budget.

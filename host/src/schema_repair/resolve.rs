@@ -8,7 +8,8 @@ use super::merge::merge;
 use super::{Members, RepairKind, Repairs, pointer};
 
 /// The work that one repair may take: values of the schema that are copied, and 64 bytes of their text each. References
-/// to references can make a small schema as large as they like; beyond this limit a generic object stands for each part.
+/// to references can make a small schema as large as they like; beyond this limit a generic object stands for each
+/// part.
 const MAX_WORK: usize = 200_000;
 
 /// The largest number of references and `allOf` that lead to one part, one inside the other.

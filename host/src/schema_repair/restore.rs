@@ -1,5 +1,5 @@
-//! Brings arguments that fit the repaired schema into the form that the source asked for. What needs no change keeps its
-//! bytes.
+//! Brings arguments that fit the repaired schema into the form that the source asked for. What needs no change keeps
+//! its bytes.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
@@ -10,9 +10,9 @@ use super::plan::{MemberPlan, ObjectPlan, RestorePlan, ValuePlan};
 use super::types::Types;
 use crate::protocol::Json;
 
-/// The largest number of steps in which the arguments of one call are restored: each look at a value is one, and at each
-/// member of an object. Alternatives in alternatives are tried again and again; beyond this limit values are kept as they
-/// are.
+/// The largest number of steps in which the arguments of one call are restored: each look at a value is one, and at
+/// each member of an object. Alternatives in alternatives are tried again and again; beyond this limit values are kept
+/// as they are.
 const MAX_STEPS: usize = 250_000;
 
 /// The number of bytes of a value that are read in one step, each time it is looked at.

@@ -1,6 +1,6 @@
 //! Brings a released answer into the form that the profile wants for its model: without links to undeclared hosts, with
-//! notes before instructions, without images, with structured content as text, and no larger than the profile says. The gate
-//! and the ledger had the whole answer before.
+//! notes before instructions, without images, with structured content as text, and no larger than the profile says. The
+//! gate and the ledger had the whole answer before.
 
 mod instructions;
 mod links;
@@ -24,8 +24,8 @@ use crate::protocol::{Answer, Json, Method};
 /// The largest number of links to parts of a result that stand in the result itself. Its note names all parts.
 const MAX_LINKS: usize = 16;
 
-/// The largest structured content, and text, that are read to see whether they say the same: read into values, they take
-/// many times their size.
+/// The largest structured content, and text, that are read to see whether they say the same: read into values, they
+/// take many times their size.
 const MAX_COMPARED_BYTES: usize = 1 << 20;
 
 /// What was changed in one answer.
@@ -96,7 +96,8 @@ impl ConfiguredSession {
         self.context.ledger.record(Event { kind: EventKind::ResultConverted, run, call: Some(call.clone()), body });
     }
 
-    /// Returns an answer whose links to undeclared hosts are text, and whose instructions are marked, if the profile wants it.
+    /// Returns an answer whose links to undeclared hosts are text, and whose instructions are marked, if the profile
+    /// wants it.
     fn disarmed(&self, answer: Json, target: &VisibleItem, changes: &mut Changes) -> Json {
         let (links, marks) = (self.profile.links == Links::Text, self.profile.instructions == Instructions::Mark);
         if !links && !marks {
@@ -182,8 +183,8 @@ impl ConfiguredSession {
     }
 }
 
-/// Returns the text that is kept of a result: that of its blocks, other blocks as JSON, and structured content that none
-/// of them says.
+/// Returns the text that is kept of a result: that of its blocks, other blocks as JSON, and structured content that
+/// none of them says.
 fn text_of(result: &Json) -> String {
     let blocks = result.get("content").and_then(|content| content.items()).unwrap_or_default();
     let plain = |block: &Json| block.get_str("text").filter(|_| block.get_str("type").as_deref() == Some("text"));

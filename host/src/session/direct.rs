@@ -46,25 +46,26 @@ impl Session {
         Ok(tools)
     }
 
-    /// Calls a tool with these arguments, an object, through the gate. Returns its result, even if that says that the tool
-    /// failed ([`ToolResult::is_error`]). No person can be asked through this session: a question waits in the
-    /// [`Inbox`](crate::gate::Inbox) for another terminal, or for the program, and the call waits for the answer: up to 50
-    /// seconds.
+    /// Calls a tool with these arguments, an object, through the gate. Returns its result, even if that says that the
+    /// tool failed ([`ToolResult::is_error`]). No person can be asked through this session: a question waits in the
+    /// [`Inbox`](crate::gate::Inbox) for another terminal, or for the program, and the call waits for the answer: up to
+    /// 50 seconds.
     ///
     /// Cancellation: the call is cancelled at its source, and its outcome recorded as unknown.
     ///
     /// # Errors
-    /// [`RpcError`] of the source, or of the broker, which says why in [`RpcError::reason`]: among others `not-sent` if no
-    /// source could be reached and `outcome-unknown` if one may have acted; what a policy or a person refused has the
-    /// code [`RpcError::DENIED`], a question that nobody has answered yet [`RpcError::PENDING`] (the same call may be sent again,
-    /// and gets the answer that was given meanwhile), an unknown tool [`RpcError::INVALID_PARAMS`].
+    /// [`RpcError`] of the source, or of the broker, which says why in [`RpcError::reason`]: among others `not-sent` if
+    /// no source could be reached and `outcome-unknown` if one may have acted; what a policy or a person refused has
+    /// the code [`RpcError::DENIED`], a question that nobody has answered yet [`RpcError::PENDING`] (the same call may
+    /// be sent again, and gets the answer that was given meanwhile), an unknown tool [`RpcError::INVALID_PARAMS`].
     pub async fn call_tool(&self, tool: &str, arguments: &impl Serialize) -> Result<ToolResult, RpcError> {
         let params = Json::of(&json!({ "name": tool, "arguments": written(arguments)? }));
         self.call_with(params, Arc::new(NoAgent)).await
     }
 
-    /// Calls a tool as [`Session::call_tool`] does, and reports its progress while it runs. `on_progress` is called while the
-    /// returned future is polled, so it must not block. If it panics, it is not called again, and the call goes on.
+    /// Calls a tool as [`Session::call_tool`] does, and reports its progress while it runs. `on_progress` is called
+    /// while the returned future is polled, so it must not block. If it panics, it is not called again, and the call
+    /// goes on.
     ///
     /// # Errors
     /// As for [`Session::call_tool`].

@@ -1,5 +1,5 @@
-//! The answer to an agent's handshake: what the session offers. It comes at once, whatever the sources do: what a source
-//! has not said yet is taken from what it said when it last connected.
+//! The answer to an agent's handshake: what the session offers. It comes at once, whatever the sources do: what a
+//! source has not said yet is taken from what it said when it last connected.
 
 #[cfg(all(test, feature = "process"))]
 mod tests;
@@ -21,8 +21,8 @@ use crate::item::{Item, ItemKind};
 use crate::lockfile::Lockfile;
 use crate::protocol::RpcError;
 
-/// The longest time that a handshake waits for sources. With the broker's own work, an agent has its answer within 0.2 s;
-/// a source that is connected already, or that is a component, has answered by then.
+/// The longest time that a handshake waits for sources. With the broker's own work, an agent has its answer within 0.2
+/// s; a source that is connected already, or that is a component, has answered by then.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(150);
 
 impl ConfiguredSession {
@@ -89,7 +89,8 @@ impl ConfiguredSession {
         AdvertisedCapabilities { only_era: only.and_then(|only| only.only_era()), ..offers }
     }
 
-    /// Returns the tools that are off as far as it is known before the sources have listed them, by their exposed names.
+    /// Returns the tools that are off as far as it is known before the sources have listed them, by their exposed
+    /// names.
     async fn expected_off(&self, lock: &Lockfile) -> BTreeSet<Arc<str>> {
         let mut off = BTreeSet::new();
         for (upstream, filter) in self.context.admitted(&self.caller.profile) {

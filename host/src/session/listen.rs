@@ -140,7 +140,8 @@ impl ConfiguredSession {
         self.follow(followed, &resource.upstream, SubscriptionFilter::default(), vec![resource.clone()]);
     }
 
-    /// Subscribes to what the agent was subscribed to under another configuration, as far as it may see it under this one.
+    /// Subscribes to what the agent was subscribed to under another configuration, as far as it may see it under this
+    /// one.
     pub(super) async fn follow_again(&self, followed: Vec<Followed>) {
         for followed in followed {
             match followed {
@@ -172,8 +173,8 @@ impl ConfiguredSession {
         self.upstream_subscriptions.add(followed, following.abort_handle());
     }
 
-    /// Returns the resources of these exposed URIs that the session may see and whose sources announce changes of them. Each
-    /// other one is recorded as a request that was refused.
+    /// Returns the resources of these exposed URIs that the session may see and whose sources announce changes of them.
+    /// Each other one is recorded as a request that was refused.
     async fn watched(&self, uris: &[String], tools: &SessionCatalog) -> Vec<VisibleItem> {
         let mut watched = Vec::new();
         for uri in uris {
@@ -210,8 +211,8 @@ impl ConfiguredSession {
         (feeds.collect(), all_acknowledged)
     }
 
-    /// Subscribes to lists and resources of one source for as long as the future lives. Notifications of a legacy source
-    /// arrive by [`SourceClient::notify`](crate::source::SourceClient::notify).
+    /// Subscribes to lists and resources of one source for as long as the future lives. Notifications of a legacy
+    /// source arrive by [`SourceClient::notify`](crate::source::SourceClient::notify).
     async fn feed(
         &self,
         upstream: &Arc<Upstream>,

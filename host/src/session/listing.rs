@@ -94,8 +94,8 @@ impl VisibleItem {
         self.upstream.config.name == upstream.config.name
     }
 
-    /// Returns the definition as the agent sees it: under the exposed name, and with the repaired schema if there is one.
-    /// Everything else is the source's, byte for byte.
+    /// Returns the definition as the agent sees it: under the exposed name, and with the repaired schema if there is
+    /// one. Everything else is the source's, byte for byte.
     pub(super) fn definition(&self) -> Json {
         let mut exposed = self.item.exposed_definition();
         if self.without_output_schema {

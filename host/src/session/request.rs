@@ -88,8 +88,8 @@ impl<'a> SessionRequest<'a> {
         }
     }
 
-    /// Brings arguments that fit a repaired schema into the form that the source asked for. Whatever comes after it sees
-    /// only that: policies, questions, records, the source.
+    /// Brings arguments that fit a repaired schema into the form that the source asked for. Whatever comes after it
+    /// sees only that: policies, questions, records, the source.
     fn restore_arguments(&mut self, target: &VisibleItem) -> Result<(), RpcError> {
         let Some(repair) = &target.repair else { return Ok(()) };
         match repair.restore(self.params.arguments()) {
@@ -138,8 +138,8 @@ impl<'a> SessionRequest<'a> {
         Self { params: Params::parse(&self.method, params), ..self.clone() }
     }
 
-    /// Returns the digest that a retry must have in common with the first request. What passed the gate passed it for one
-    /// source and one definition.
+    /// Returns the digest that a retry must have in common with the first request. What passed the gate passed it for
+    /// one source and one definition.
     pub(super) fn about(&self, target: &VisibleItem) -> Digest {
         let (method, arguments, item) = (&self.method, self.params.arguments(), &target.item);
         let arguments = Digest::of_json(arguments).unwrap_or_else(|_| Digest::of(arguments.as_bytes()));

@@ -7,8 +7,8 @@ use serde_json::json;
 use crate::context::DiscoveredSource;
 use crate::protocol::{Json, Method, Notification, RpcError};
 
-/// The largest number of resources that one stream can watch. Further ones are left out of what the agent is told that it
-/// watches. Each is a call at its source.
+/// The largest number of resources that one stream can watch. Further ones are left out of what the agent is told that
+/// it watches. Each is a call at its source.
 const MAX_UPDATES: usize = 1024;
 
 /// The changes that an agent subscribes to, or the broker at a source.

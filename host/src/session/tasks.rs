@@ -105,8 +105,8 @@ impl Tasks {
     }
 }
 
-/// Returns the id of the task that a result begins, in the form of either era. Nothing is a task under a longer id than a
-/// request may have.
+/// Returns the id of the task that a result begins, in the form of either era. Nothing is a task under a longer id than
+/// a request may have.
 fn begun(result: &Json) -> Option<String> {
     let [task, id] = result.get_all(["task", "taskId"]);
     let id = task.and_then(|task| task.get("taskId")).or_else(|| id.filter(|_| is_handle(result)));

@@ -34,8 +34,8 @@ pub struct Tool {
     pub input_schema: Json,
     /// The JSON Schema of its structured results, if its source gives one.
     pub output_schema: Option<Json>,
-    /// The source's claims about it (`readOnlyHint`, `destructiveHint`, …), an object. Nobody has checked them; what counts
-    /// is [`Tool::risk`].
+    /// The source's claims about it (`readOnlyHint`, `destructiveHint`, …), an object. Nobody has checked them; what
+    /// counts is [`Tool::risk`].
     pub annotations: Option<Json>,
     /// The source that offers it; for a tool of a group, the member whose definition is shown.
     pub source: SourceName,
@@ -74,8 +74,8 @@ impl ToolResult {
         Self(result)
     }
 
-    /// Reports whether the tool says that it failed (`isError`). A call that never reached the tool, or was refused, is no
-    /// result but an error.
+    /// Reports whether the tool says that it failed (`isError`). A call that never reached the tool, or was refused, is
+    /// no result but an error.
     #[must_use]
     pub fn is_error(&self) -> bool {
         self.0.get("isError").is_some_and(|value| value.is_true())
@@ -101,8 +101,8 @@ impl ToolResult {
         self.0.get("structuredContent").map(|content| content.to_value())
     }
 
-    /// Reads the structured content into a type of the program, or the text if there is no structured content: many tools
-    /// write JSON there. Whether the tool failed is another question, [`ToolResult::is_error`].
+    /// Reads the structured content into a type of the program, or the text if there is no structured content: many
+    /// tools write JSON there. Whether the tool failed is another question, [`ToolResult::is_error`].
     ///
     /// # Errors
     /// If neither is JSON of this type.
@@ -153,8 +153,8 @@ impl fmt::Display for ToolResult {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// The progress so far. It grows with each report of one origin; the broker's own reports, such as of a package that is
-    /// being installed, are negative and come before those of the tool.
+    /// The progress so far. It grows with each report of one origin; the broker's own reports, such as of a package
+    /// that is being installed, are negative and come before those of the tool.
     pub progress: f64,
     /// The value at which the work is done, if the tool knows it.
     pub total: Option<f64>,

@@ -35,8 +35,8 @@ pub struct PluginReader {
 }
 
 impl PluginReader {
-    /// Uses the pins of the lock file of a data folder, in which fetched components are kept as well. `folder` is that of
-    /// the configuration.
+    /// Uses the pins of the lock file of a data folder, in which fetched components are kept as well. `folder` is that
+    /// of the configuration.
     #[must_use]
     pub fn new(data_dir: &Path, folder: Option<&Path>, lock: &Lockfile) -> Self {
         let pins = lock.components().iter().map(|entry| (entry.component.clone(), entry.digest));
@@ -44,8 +44,8 @@ impl PluginReader {
         Self { pins: pins.collect(), folder, store, keys: Vec::new() }
     }
 
-    /// Returns the digest to which the lock file pins a plugin, relative to the configuration's folder or by its absolute
-    /// path.
+    /// Returns the digest to which the lock file pins a plugin, relative to the configuration's folder or by its
+    /// absolute path.
     fn pin_of(&self, plugin: &PluginRef) -> Option<Digest> {
         let names = [plugin.locked_name(self.folder.as_deref()), plugin.to_string()];
         names.iter().find_map(|name| self.pins.get(name)).copied()

@@ -8,8 +8,8 @@ use super::Search;
 /// virtual environment; `real` is the file that `path` leads to.
 ///
 /// With pyenv, uv, asdf and Debian alike, `lib` or `lib64` below the prefix holds the standard library, the packages
-/// and libpython. A conda environment is added as a whole. Of a virtual environment that a script outside of it names in
-/// its first line, only the packages are added: the environment may be the folder of a project.
+/// and libpython. A conda environment is added as a whole. Of a virtual environment that a script outside of it names
+/// in its first line, only the packages are added: the environment may be the folder of a project.
 pub(super) fn add_interpreter(search: &mut Search<'_>, path: &Path, real: &Path) {
     if let Some(environment) = environment_of(path) {
         search.needs.notes.push(format!("virtual environment {}", environment.display()));

@@ -24,14 +24,14 @@ use input::Input;
 
 /// Take over the servers of another client
 ///
-/// Reads the files of Claude Code, Claude Desktop, Cursor, VS Code, Codex, Gemini CLI, Zed, Windsurf and Goose, and a bare
-/// mcp_servers.json, whatever they are called; with a client's name, those in its usual places. Each server becomes a
-/// source of the configuration, or of a new portcullis.toml in this folder. Its cell is proposed: as it was measured
-/// for a widely used server, or else guessed from its arguments, with the reason as a comment. Values that look like
-/// secrets are kept in the store of secrets and not in the file. The file is trusted as it is written but for the
-/// proposed cells, which `check` shows before it asks. What comes from a project's file, from a file that you name or from
-/// standard input gets nothing of your environment, and is trusted once you have seen it. Nothing is started, and the
-/// client's file stays as it is.
+/// Reads the files of Claude Code, Claude Desktop, Cursor, VS Code, Codex, Gemini CLI, Zed, Windsurf and Goose, and a
+/// bare mcp_servers.json, whatever they are called; with a client's name, those in its usual places. Each server
+/// becomes a source of the configuration, or of a new portcullis.toml in this folder. Its cell is proposed: as it was
+/// measured for a widely used server, or else guessed from its arguments, with the reason as a comment. Values that
+/// look like secrets are kept in the store of secrets and not in the file. The file is trusted as it is written but for
+/// the proposed cells, which `check` shows before it asks. What comes from a project's file, from a file that you name
+/// or from standard input gets nothing of your environment, and is trusted once you have seen it. Nothing is started,
+/// and the client's file stays as it is.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -197,9 +197,9 @@ impl Destination {
     }
 }
 
-/// Writes the user's own sources, then the secrets, then the other sources and the proposed cells. The first are trusted
-/// if the file was, or is new; the last count only after a person has seen them. Returns the names of the secrets that
-/// are stored.
+/// Writes the user's own sources, then the secrets, then the other sources and the proposed cells. The first are
+/// trusted if the file was, or is new; the last count only after a person has seen them. Returns the names of the
+/// secrets that are stored.
 fn write(
     global: &GlobalArgs,
     destination: &Destination,

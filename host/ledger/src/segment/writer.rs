@@ -192,8 +192,8 @@ impl OpenSegment {
         Ok(segment)
     }
 
-    /// Reports whether the next segment is to begin: never while something stands after the end that an append left which
-    /// failed, because readers would take that for the end of the chain, or for its records.
+    /// Reports whether the next segment is to begin: never while something stands after the end that an append left
+    /// which failed, because readers would take that for the end of the chain, or for its records.
     fn is_full(&self, limits: StorageLimits) -> bool {
         if self.failed > self.end {
             return false;

@@ -165,8 +165,8 @@ impl SourceBuilder<'_> {
         argv.iter().enumerate().map(word).collect()
     }
 
-    /// Returns a path as it identifies its source. Within the folder of the configuration it is relative, as the lock file
-    /// is shared with that folder; it is an object, which cannot be confused with another path.
+    /// Returns a path as it identifies its source. Within the folder of the configuration it is relative, as the lock
+    /// file is shared with that folder; it is an object, which cannot be confused with another path.
     #[cfg(feature = "process")]
     fn place(&self, path: &Path) -> serde_json::Value {
         match self.folder.and_then(|folder| path.strip_prefix(folder).ok()) {

@@ -88,8 +88,8 @@ fn is_in_a_cell(config: &SourceConfig) -> bool {
     matches!(config.endpoint, Endpoint::Command { .. } | Endpoint::Component { .. })
 }
 
-/// Reports whether the source is granted files, values that are secret, or a capability: a store holds what callers said,
-/// and a caller's name is that of a person.
+/// Reports whether the source is granted files, values that are secret, or a capability: a store holds what callers
+/// said, and a caller's name is that of a person.
 fn is_granted_private(config: &SourceConfig) -> bool {
     let secret = |(name, value): (&String, &ConfigValue)| match value {
         ConfigValue::Secret(_) => true,

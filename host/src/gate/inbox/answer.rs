@@ -60,8 +60,8 @@ impl GivenAnswer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AnswerRoute {
-    /// Over the agent's own connection (elicitation), where the agent could have written it. Such an answer cannot accept a
-    /// tool for good, and is refused where only a person may answer.
+    /// Over the agent's own connection (elicitation), where the agent could have written it. Such an answer cannot
+    /// accept a tool for good, and is refused where only a person may answer.
     Agent,
     /// From a person whom the agent cannot stand in for: another terminal, a page, a program that embeds the broker.
     Person,

@@ -10,8 +10,8 @@ const MAX_LISTED_BYTES: usize = 16 * 1024;
 /// The most characters of one string in arguments that are shown shortened.
 const MAX_STRING: usize = 200;
 
-/// The most characters of arguments that are still too large when their strings are shortened: with four bytes each they
-/// are as large as what is shown whole.
+/// The most characters of arguments that are still too large when their strings are shortened: with four bytes each
+/// they are as large as what is shown whole.
 const MAX_TEXT: usize = MAX_LISTED_BYTES / 4;
 
 /// The largest arguments, in bytes, of which a tree is made for the one question that is looked at.

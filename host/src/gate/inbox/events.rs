@@ -34,8 +34,8 @@ pub enum QuestionEvent {
         question: Arc<Question>,
         /// True if the answer is yes.
         approved: bool,
-        /// The name of the answering party in the ledger; `expiry` if nobody answered, and `elicitation` for the agent's own
-        /// person. Nobody else can answer under these two.
+        /// The name of the answering party in the ledger; `expiry` if nobody answered, and `elicitation` for the
+        /// agent's own person. Nobody else can answer under these two.
         by: Arc<str>,
     },
 }

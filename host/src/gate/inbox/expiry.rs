@@ -8,8 +8,8 @@ use tokio::time::timeout_at;
 use super::{EXPIRY, EventSubscribers, OpenQuestion, QuestionEvent, QuestionMap, QuestionState};
 use crate::ledger::EventKind;
 
-/// Waits for the answer to a question, and denies the question if there is none when its time is over. Holds neither the
-/// question nor the inbox, and ends with either.
+/// Waits for the answer to a question, and denies the question if there is none when its time is over. Holds neither
+/// the question nor the inbox, and ends with either.
 pub(super) fn expire_in_time(
     pending: &Arc<OpenQuestion>,
     open: &Arc<QuestionMap>,

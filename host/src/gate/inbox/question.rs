@@ -133,8 +133,8 @@ impl OpenQuestion {
         offered(&self.terms.offer)
     }
 
-    /// Returns the question as it is now: how long it stays open, and how many calls wait for its answer. Large arguments
-    /// are cut.
+    /// Returns the question as it is now: how long it stays open, and how many calls wait for its answer. Large
+    /// arguments are cut.
     pub(super) fn summary(&self) -> Question {
         let (arguments, cut) = self.terms.arguments.listed();
         self.shown(arguments, cut)
@@ -217,7 +217,8 @@ fn lasting(offer: &Offer) -> Option<AnswerScope> {
     widest_first.into_iter().find(|scope| offer.scopes.contains(scope))
 }
 
-/// Reports whether an answer of this scope counts for more than one call, so that a time at which it ends means something.
+/// Reports whether an answer of this scope counts for more than one call, so that a time at which it ends means
+/// something.
 fn can_end(scope: AnswerScope) -> bool {
     matches!(scope, AnswerScope::Session | AnswerScope::Principal)
 }

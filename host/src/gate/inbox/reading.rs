@@ -28,8 +28,8 @@ pub(crate) struct QuestionPart {
 }
 
 impl Inbox {
-    /// Returns the open questions, oldest first. A question that has expired is none of them. Of large arguments the list
-    /// shows only a part, as [`Question::cut`] then says; [`Inbox::question`] has all of them.
+    /// Returns the open questions, oldest first. A question that has expired is none of them. Of large arguments the
+    /// list shows only a part, as [`Question::cut`] then says; [`Inbox::question`] has all of them.
     #[must_use]
     pub fn list(&self) -> Vec<Question> {
         self.expire_overdue();
@@ -38,8 +38,8 @@ impl Inbox {
         asks.iter().map(|pending| pending.summary()).collect()
     }
 
-    /// Returns an open question, by its id or a unique prefix, with all of its arguments: as JSON up to 1 MiB, and beyond
-    /// as their text.
+    /// Returns an open question, by its id or a unique prefix, with all of its arguments: as JSON up to 1 MiB, and
+    /// beyond as their text.
     ///
     /// # Errors
     /// [`InboxError::Unknown`] or [`InboxError::Ambiguous`].
@@ -49,8 +49,8 @@ impl Inbox {
         Ok(pending.shown(pending.terms.arguments.whole(), false))
     }
 
-    /// Returns the open questions as JSON that has at most this many bytes together. Each question has an equal share, and
-    /// only one that is larger is shortened to it.
+    /// Returns the open questions as JSON that has at most this many bytes together. Each question has an equal share,
+    /// and only one that is larger is shortened to it.
     pub(crate) fn list_within(&self, bytes: usize) -> Vec<Value> {
         let asks = self.list();
         let share = bytes / asks.len().max(1);
@@ -58,8 +58,8 @@ impl Inbox {
         asks.iter().map(|question| shortened(question, share.saturating_sub(1))).collect()
     }
 
-    /// Returns a part of an open question: at most `max` bytes of the text of its arguments from the byte `from` on, and
-    /// with the first part the rest of the question, in at most as many bytes.
+    /// Returns a part of an open question: at most `max` bytes of the text of its arguments from the byte `from` on,
+    /// and with the first part the rest of the question, in at most as many bytes.
     ///
     /// # Errors
     /// [`InboxError::Unknown`] or [`InboxError::Ambiguous`].

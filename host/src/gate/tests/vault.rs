@@ -71,8 +71,8 @@ fn a_text_full_of_brackets_is_read_once() {
     }
 }
 
-/// Returns what each of two sources gets of the same arguments. In them `[[files]]` and `[[mail]]` stand for the placeholders of
-/// values of these sources, and are that in what is returned.
+/// Returns what each of two sources gets of the same arguments. In them `[[files]]` and `[[mail]]` stand for the
+/// placeholders of values of these sources, and are that in what is returned.
 fn sent_to_both(arguments: &str) -> [String; 2] {
     let vault = Arc::new(SessionVault::default());
     let protect = |source: &str, value: &str| vault.keeper(&source.parse().unwrap(), false).protect("p", value, vec![]);

@@ -2,8 +2,8 @@
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
-/// The longest glob, in bytes, as in the configuration. A longer one could nest so deeply that its compilation overflows a
-/// stack.
+/// The longest glob, in bytes, as in the configuration. A longer one could nest so deeply that its compilation
+/// overflows a stack.
 const MAX_GLOB_BYTES: usize = 256;
 
 /// The most bytes of all lists of one vault together. A compiled glob takes many times its own size.

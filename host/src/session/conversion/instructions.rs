@@ -1,5 +1,5 @@
-//! Marks text that reads like an instruction to a model: a note stands before it. Nothing is taken away, and nobody is kept
-//! from reading it. What the rules miss is not marked, so a text without a note is no safer than it was.
+//! Marks text that reads like an instruction to a model: a note stands before it. Nothing is taken away, and nobody is
+//! kept from reading it. What the rules miss is not marked, so a text without a note is no safer than it was.
 
 use std::collections::BTreeSet;
 
@@ -39,8 +39,8 @@ impl<'a> Marking<'a> {
         self.rules
     }
 
-    /// Returns the text with a note before the first paragraph that reads like an instruction; `None` if there is none. What
-    /// was not searched is only noted in a text of which `is_block_text` is true: structured content has a form.
+    /// Returns the text with a note before the first paragraph that reads like an instruction; `None` if there is none.
+    /// What was not searched is only noted in a text of which `is_block_text` is true: structured content has a form.
     pub(super) fn marked(&mut self, text: &str, is_block_text: bool) -> Option<String> {
         let blanks = text.bytes().filter(u8::is_ascii_whitespace).take(BLANKS).count();
         // Not every language has blanks.
@@ -81,8 +81,8 @@ impl<'a> Marking<'a> {
 /// The bytes behind the place that the scanner tells within which the instruction begins.
 const NEAR: usize = 128;
 
-/// Returns where the paragraph of an instruction begins. The scanner tells a place shortly before the instruction, which may be in
-/// the paragraph before.
+/// Returns where the paragraph of an instruction begins. The scanner tells a place shortly before the instruction,
+/// which may be in the paragraph before.
 fn paragraph(text: &str, at: usize) -> usize {
     let near = text.get(..text.floor_char_boundary(at + NEAR)).unwrap_or_default();
     let last = beginning(near);

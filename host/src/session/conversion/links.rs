@@ -1,10 +1,11 @@
-//! Shows links to hosts that a source did not declare as text. A client draws the Markdown and the HTML that a model repeats
-//! from a result, and fetches an image by itself: whoever wrote the result then learns what the model put into the address.
+//! Shows links to hosts that a source did not declare as text. A client draws the Markdown and the HTML that a model
+//! repeats from a result, and fetches an image by itself: whoever wrote the result then learns what the model put into
+//! the address.
 //!
 //! Nothing is parsed as a whole. What makes a link is taken apart wherever it stands: `](`, `]:`, `<scheme:`, and the
-//! attributes and elements of HTML that load something. So brackets that do not match hide nothing, nor does a second text
-//! that goes on with the brackets of the first; an element of HTML is only known within one text. The time is linear in the
-//! length of the text. An address that is no link stays as it is.
+//! attributes and elements of HTML that load something. So brackets that do not match hide nothing, nor does a second
+//! text that goes on with the brackets of the first; an element of HTML is only known within one text. The time is
+//! linear in the length of the text. An address that is no link stays as it is.
 
 use crate::config::{Endpoint, SourceConfig};
 
@@ -14,7 +15,8 @@ const HEAD: usize = 256;
 /// The longest address that is quoted as code, in bytes. A longer one is only taken apart.
 const MAX_QUOTED: usize = 2048;
 
-/// The schemes of addresses in angle brackets that something opens by itself. An element of XML can look like any other.
+/// The schemes of addresses in angle brackets that something opens by itself. An element of XML can look like any
+/// other.
 const SCHEMES: [&str; 10] = ["http", "https", "ftp", "ftps", "ws", "wss", "file", "data", "javascript", "vbscript"];
 
 /// The attributes of HTML whose values are addresses.
@@ -104,7 +106,8 @@ pub(super) fn as_text(text: &str, hosts: &DeclaredHosts<'_>) -> Option<(String, 
     rewriting.finish()
 }
 
-/// Returns the address of an icon so that nobody fetches it, unless it leads to a declared host or holds the icon itself.
+/// Returns the address of an icon so that nobody fetches it, unless it leads to a declared host or holds the icon
+/// itself.
 pub(super) fn icon(address: &str, hosts: &DeclaredHosts<'_>) -> Option<String> {
     let holds_it = address.get(..11).is_some_and(|start| start.eq_ignore_ascii_case("data:image/"));
     (!holds_it && leads_elsewhere(address, Ending::Whole, hosts)).then(|| format!("not-fetched:{address}"))
@@ -120,7 +123,8 @@ struct Rewriting<'a> {
 }
 
 impl Rewriting<'_> {
-    /// Looks at what is behind a bracket: the address of a link or an image, or of a definition. Returns where to go on.
+    /// Looks at what is behind a bracket: the address of a link or an image, or of a definition. Returns where to go
+    /// on.
     fn bracket(&mut self, at: usize, in_tag: bool) -> usize {
         let sign = self.text.as_bytes().get(at);
         let rest = self.from(at + 1);
@@ -264,8 +268,8 @@ impl Ending {
     }
 }
 
-/// Reports whether a character is none of an address that it stands before: a blank in the eyes of any client, or the sign
-/// of a quoted block.
+/// Reports whether a character is none of an address that it stands before: a blank in the eyes of any client, or the
+/// sign of a quoted block.
 fn is_passed_over(c: char) -> bool {
     c == '>' || is_blank(c)
 }
@@ -276,7 +280,8 @@ fn is_blank(c: char) -> bool {
     c.is_whitespace() || c.is_control() || is_invisible
 }
 
-/// Returns the length of the address at the beginning: it ends at a blank, and at what would end code or begin another link.
+/// Returns the length of the address at the beginning: it ends at a blank, and at what would end code or begin another
+/// link.
 fn extent(text: &str) -> usize {
     let ends = |b: u8| b <= b' ' || matches!(b, b')' | b'>' | b'<' | b'`' | b']' | b'"');
     text.bytes().take(MAX_QUOTED + 1).take_while(|b| !ends(*b)).count()
@@ -296,8 +301,8 @@ fn is_address(text: &str) -> bool {
         || word.windows(2).any(|two| two == b"//")
 }
 
-/// Reports whether the address at the beginning of a text leads to a host that is not declared, or may do so: what is neither
-/// a plain relative address nor one of a declared host does.
+/// Reports whether the address at the beginning of a text leads to a host that is not declared, or may do so: what is
+/// neither a plain relative address nor one of a declared host does.
 fn leads_elsewhere(address: &str, ending: Ending, hosts: &DeclaredHosts<'_>) -> bool {
     let address = address.trim_start_matches(is_passed_over);
     // In angle brackets, blanks are a part of it.

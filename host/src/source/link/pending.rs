@@ -36,7 +36,8 @@ pub(super) struct McpConnectionState {
     pub(super) owner: OnceLock<Weak<dyn SourceClient>>,
     pub(super) control_queue: mpsc::Sender<OutboundNotification>,
     pub(super) pending: Mutex<PendingRequests>,
-    /// The room for requests of the source, in KiB: each holds its part from its arrival until its answer has been sent.
+    /// The room for requests of the source, in KiB: each holds its part from its arrival until its answer has been
+    /// sent.
     pub(super) request_room: Arc<Semaphore>,
     /// The turns of those requests to be put to the agent.
     pub(super) request_turns: RequestTurns,
@@ -233,7 +234,8 @@ impl McpConnectionState {
         }
     }
 
-    /// Fails all requests that wait, and all later ones, and withdraws what the source has asked: nobody takes the answers.
+    /// Fails all requests that wait, and all later ones, and withdraws what the source has asked: nobody takes the
+    /// answers.
     pub(super) fn end(&self, why: &Cause) {
         let (requests, questions) = {
             let mut pending = self.pending();

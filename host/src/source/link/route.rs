@@ -247,8 +247,8 @@ fn handle_request(shared: &Arc<McpConnectionState>, request: Request, stream_of:
     }
 }
 
-/// Puts a request of the source to the agent once it is its turn, and sends the answer. Room and turn are held until then,
-/// so that a source that reads no answers cannot keep sending requests to the agent.
+/// Puts a request of the source to the agent once it is its turn, and sends the answer. Room and turn are held until
+/// then, so that a source that reads no answers cannot keep sending requests to the agent.
 async fn put_to_agent(
     shared: Arc<McpConnectionState>,
     owner: Arc<dyn SourceClient>,
@@ -272,8 +272,8 @@ async fn put_to_agent(
     }
 }
 
-/// Asks the agent through the newest call that the request may belong to. If that call is given up, the request may be of
-/// another, so it is asked again through the next one. What belongs to no call is asked through the session.
+/// Asks the agent through the newest call that the request may belong to. If that call is given up, the request may be
+/// of another, so it is asked again through the next one. What belongs to no call is asked through the session.
 async fn ask(shared: &McpConnectionState, owner: &dyn SourceClient, request: Request, named: Option<u64>) -> Answer {
     let mut tried = Vec::new();
     loop {
@@ -344,8 +344,8 @@ impl McpConnectionState {
         self.pending().requests.get(&id).and_then(|entry| entry.caller.clone())
     }
 
-    /// Returns the calls to which a request of the source may belong, the newest first: the `named` one, or all that are
-    /// open on a connection of one session.
+    /// Returns the calls to which a request of the source may belong, the newest first: the `named` one, or all that
+    /// are open on a connection of one session.
     fn calls_that_may_ask(&self, named: Option<u64>) -> Vec<u64> {
         let pending = self.pending();
         let open = pending.requests.iter().filter(|(_, entry)| entry.caller.is_some()).map(|(id, _)| *id);

@@ -34,8 +34,8 @@ const CONTINUE: &str = "continue it with `--resume`, or remove it";
 /// The largest line of an export, in bytes; names and reasons are shorter by far.
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
-/// The longest time that a running broker takes from the beginning of a call to its first record, in milliseconds. Decisions of
-/// plugins and writes of the ledger have limits of seconds.
+/// The longest time that a running broker takes from the beginning of a call to its first record, in milliseconds.
+/// Decisions of plugins and writes of the ledger have limits of seconds.
 const MAX_UNRECORDED_MS: u64 = 60_000;
 
 /// Why a file ends before a call.
@@ -171,8 +171,8 @@ pub(super) fn run(folder: &Path, args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the calls that match into a Parquet file, after those that it has if it is continued. The index of such a file stands
-/// at its end, so a new one takes its place when it is finished.
+/// Writes the calls that match into a Parquet file, after those that it has if it is continued. The index of such a
+/// file stands at its end, so a new one takes its place when it is finished.
 fn write_parquet(ledger: &Path, query: &CallQuery, path: &Path, resume: bool) -> anyhow::Result<ExitCode> {
     let failed = || format!("cannot write {}", path.display());
     let earlier = match File::open(path) {
@@ -232,8 +232,8 @@ fn complete_until(folder: &Path) -> anyhow::Result<u64> {
     Ok(now.saturating_sub(if ledger::has_live_chain(folder)? { MAX_UNRECORDED_MS } else { 0 }))
 }
 
-/// Passes on the calls that match and come after `last`, up to the first that has not ended or before which another may still
-/// be recorded, and shows the progress.
+/// Passes on the calls that match and come after `last`, up to the first that has not ended or before which another may
+/// still be recorded, and shows the progress.
 fn visit_ended(
     folder: &Path,
     query: &CallQuery,

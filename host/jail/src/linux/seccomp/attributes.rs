@@ -1,5 +1,5 @@
-//! The system calls that change modes, owners, times and attributes of a file by its path, which Landlock does not restrict,
-//! and its length, which Landlock does not restrict before Linux 6.2.
+//! The system calls that change modes, owners, times and attributes of a file by its path, which Landlock does not
+//! restrict, and its length, which Landlock does not restrict before Linux 6.2.
 
 use std::io;
 

@@ -70,7 +70,8 @@ impl<'a> Possible<'a> {
         Some(Policy::parse(Some(PolicyId::new("possible-calls")), text).map_err(|error| error.to_string()))
     }
 
-    /// Says that the resource is one of the items of a kind, or of those with this name: the sources of a group have one each.
+    /// Says that the resource is one of the items of a kind, or of those with this name: the sources of a group have
+    /// one each.
     fn any(&self, kind: ItemKind, entity: &str, exposed: Option<&str>) -> Option<String> {
         let is_meant = |item: &&Arc<Item>| item.kind == kind && exposed.is_none_or(|name| &*item.exposed == name);
         let items = self.world.items.iter().filter(is_meant);

@@ -15,8 +15,8 @@ pub(super) struct Searched {
     pub(super) judged: usize,
     /// The number of calls in the sample.
     pub(super) sample: usize,
-    /// True if the search judges every call of the sample, unless it finds one before, and the schemas declare no more than
-    /// the sample has.
+    /// True if the search judges every call of the sample, unless it finds one before, and the schemas declare no more
+    /// than the sample has.
     pub(super) is_exhaustive: bool,
     pub(super) wider: Option<Wider>,
 }

@@ -91,7 +91,8 @@ impl<'a> ArgumentValues<'a> {
         members
     }
 
-    /// Returns the values of an argument at which policies can change their mind. An argument without a type can have any.
+    /// Returns the values of an argument at which policies can change their mind. An argument without a type can have
+    /// any.
     pub(super) fn of(&self, schema: &Value, named: &'a NamedMembers, depth: usize) -> Vec<Value> {
         let listed = schema["enum"].as_array().into_iter().flatten().chain(schema.get("const"));
         let mut values: Vec<Value> = listed.cloned().collect();
