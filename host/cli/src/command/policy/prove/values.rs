@@ -28,7 +28,7 @@ pub(super) struct ArgumentValues<'a> {
 }
 
 /// A member of an object: an argument, or one within an argument.
-pub(super) struct Member<'a> {
+pub(super) struct DeclaredMember<'a> {
     pub(super) name: String,
     pub(super) schema: Value,
     /// The members that policies name within it.
@@ -69,9 +69,9 @@ impl<'a> ArgumentValues<'a> {
     }
 
     /// Returns the members that an object can have: those that policies name, and those of its schema.
-    pub(super) fn members(&self, schema: &Value, named: &'a NamedMembers) -> Vec<Member<'a>> {
+    pub(super) fn members(&self, schema: &Value, named: &'a NamedMembers) -> Vec<DeclaredMember<'a>> {
         let declared = schema["properties"].as_object();
-        let of_schema = declared.into_iter().flatten().map(|(name, schema)| Member {
+        let of_schema = declared.into_iter().flatten().map(|(name, schema)| DeclaredMember {
             name: name.clone(),
             schema: schema.clone(),
             named: named.0.get(name).unwrap_or(&NONE),
@@ -79,7 +79,7 @@ impl<'a> ArgumentValues<'a> {
         });
         let further: BTreeSet<&str> = named.0.keys().map(String::as_str).chain(self.anywhere.iter().copied()).collect();
         let further = further.into_iter().filter(|name| declared.is_none_or(|declared| !declared.contains_key(*name)));
-        let further = further.map(|name| Member {
+        let further = further.map(|name| DeclaredMember {
             name: name.to_owned(),
             schema: Value::Null,
             named: named.0.get(name).unwrap_or(&NONE),
@@ -137,7 +137,7 @@ impl<'a> ArgumentValues<'a> {
 
     /// Returns objects that differ from a first one, which has the declared members, in at most one member.
     fn objects(&self, schema: &Value, named: &'a NamedMembers, depth: usize) -> Vec<Value> {
-        let of_member = |member: Member<'a>| {
+        let of_member = |member: DeclaredMember<'a>| {
             let values = self.of(&member.schema, member.named, depth + 1);
             (member, values)
         };
@@ -149,7 +149,7 @@ impl<'a> ArgumentValues<'a> {
         let first: Map<String, Value> =
             declared.filter_map(|(member, values)| Some((member.name.clone(), values.first()?.clone()))).collect();
         let mut objects = vec![json!({}), Value::Object(first.clone())];
-        for (Member { name, .. }, values) in &members {
+        for (DeclaredMember { name, .. }, values) in &members {
             for value in values {
                 if !self.has_room_for(first.len() + 1) {
                     return objects;
