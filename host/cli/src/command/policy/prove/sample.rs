@@ -12,7 +12,7 @@ use portcullis::protocol::{Json, Method};
 use serde_json::{Value, json};
 
 use super::constants::Constants;
-use super::values::{ArgumentValues, Member, NONE};
+use super::values::{ArgumentValues, DeclaredMember, NONE};
 
 /// All calls of one item that the search can try.
 pub(super) struct Space {
@@ -39,7 +39,7 @@ impl Space {
             arguments = values.members(schema, &constants.arguments);
         } else if let Some(listed) = definition.get("arguments").and_then(Value::as_array) {
             let names = listed.iter().filter_map(|argument| argument["name"].as_str());
-            arguments.extend(names.map(|name| Member {
+            arguments.extend(names.map(|name| DeclaredMember {
                 name: name.to_owned(),
                 schema: json!({ "type": "string" }),
                 named: &NONE,
