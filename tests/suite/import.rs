@@ -222,7 +222,7 @@ fn a_projects_file_gets_nothing_of_the_environment_and_is_not_trusted() {
     let dir = TestDir::new("[sources.calc]\ncomponent = \"builtin:calculator\"\n");
     fs::write(dir.path(".mcp.json"), servers.to_string()).unwrap();
     works(&dir.run(&["import", "claude-code"]));
-    refuses(&dir.run(&["tools"]), &["is not what you trusted"]);
+    refuses(&dir.run(&["tools"]), &["you trusted, so it is not used"]);
 }
 
 #[test]
