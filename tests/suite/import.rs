@@ -230,11 +230,13 @@ fn what_a_file_names_is_shown_without_characters_that_act_on_the_terminal() {
     let dir = TestDir::bare();
     let odd = dir.path("open/a\u{1b}]0;title\u{7}\nthe servers are harmless");
     fs::create_dir(&odd).unwrap();
-    let servers = serde_json::json!({ "mcpServers": { "a": { "command": "server", "args": [odd] } } });
+    let keys = odd.join(".env");
+    fs::write(&keys, "").unwrap();
+    let servers = serde_json::json!({ "mcpServers": { "a": { "command": "server", "args": [odd, keys] } } });
     fs::write(dir.path("mcp.json"), servers.to_string()).unwrap();
     let ran = dir.run(&["import", "mcp.json"]);
     works(&ran);
-    says(&ran, &["\\u{1b}]0;title"]);
+    says(&ran, &["\\u{1b}]0;title", "harmless/.env is not proposed"]);
     assert!(!ran.err.contains('\u{1b}') && !ran.err.lines().any(|line| line.starts_with("the servers are harmless")));
 }
 

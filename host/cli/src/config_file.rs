@@ -15,7 +15,7 @@ use tempfile::NamedTempFile;
 use crate::command::trust;
 use crate::output::{self, escape_hidden};
 
-/// What is said of a file that is not written because it is not as it was read.
+/// The message about a file that is not written because it is not as it was read.
 const CHANGED_MEANWHILE: &str = "it was changed by somebody else meanwhile; run the command again";
 
 /// The bits of a mode that `chmod` sets.

@@ -308,4 +308,10 @@ fn a_runner_of_python_gets_the_folder_of_the_script_that_it_runs_and_no_other_pr
         let has_project = home.read(&needs).iter().any(|path| path.starts_with("project"));
         assert_eq!(has_project, expected, "{name}");
     }
+    // A program of another language takes no part in it by its name.
+    home.node("node");
+    home.file("other/mcp", "#!/usr/bin/env node\n");
+    home.file("project/package.json", "{}");
+    let needs = home.needs(&["node/bin"], &["~/other/mcp", "run", "~/project/server.py"]);
+    assert!(home.read(&needs).iter().all(|path| !path.starts_with("project")));
 }

@@ -59,7 +59,7 @@ enum Action {
     Approve {
         #[command(flatten)]
         answered: Answered,
-        /// How long the answer holds: `once`, or another scope that the question offers; `always` accepts the tool
+        /// The reach of the answer: `once`, or another scope that the question offers; `always` accepts the tool
         /// until it changes
         #[arg(long)]
         scope: Option<String>,

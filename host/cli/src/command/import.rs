@@ -62,7 +62,7 @@ struct Collected {
     own: String,
     /// The sources from files that somebody else may have written.
     others: String,
-    /// Where the latter come from, safe to show.
+    /// The files that `others` comes from, safe to show.
     origins: Vec<String>,
     secrets: Vec<WantedSecret>,
     notes: Vec<String>,

@@ -76,7 +76,7 @@ fn list(names: &[String], json: bool) -> anyhow::Result<()> {
     names.iter().try_for_each(|name| output::text(&format!("{name}\n")))
 }
 
-/// How long more lines of a pasted text are waited for: a terminal may pass it on in pieces.
+/// The time that is waited for more lines of a pasted text: a terminal may pass it on in pieces.
 const MORE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// Reads a line from the terminal without echo, or everything from a pipe, without the last line break.

@@ -27,14 +27,14 @@ const BY_PATH: &[c_long] = &[
     libc::SYS_truncate,
 ];
 
-/// The same for system calls that only this architecture has.
+/// The calls of [`BY_PATH`] that only this architecture has.
 #[cfg(target_arch = "x86_64")]
 const BY_PATH_HERE: &[c_long] =
     &[libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_utime, libc::SYS_utimes, libc::SYS_futimesat];
 #[cfg(not(target_arch = "x86_64"))]
 const BY_PATH_HERE: &[c_long] = &[];
 
-/// Returns the rules that deny them all.
+/// Returns the rules that deny every change of a file's attributes by its path.
 pub(super) fn by_path() -> io::Result<Filter> {
     let mut filter: Filter = BY_PATH.iter().chain(BY_PATH_HERE).map(|&call| (call, Vec::new())).collect();
     // Without a path, the file is one that the caller has opened.

@@ -1,4 +1,4 @@
-//! What a server says to its client beside its answers, as far as it is kept.
+//! The messages of a server beside its answers, as many of them as are kept.
 
 use portcullis_evaluate::ObservedMessage;
 
@@ -8,7 +8,7 @@ const MAX_KEPT_BYTES: usize = 1 << 20;
 /// The bytes that a message counts for besides its text, so that the number of messages has a bound, too.
 const MESSAGE_BYTES: usize = 100;
 
-/// The requests and notifications of a server.
+/// The requests and notifications of a server in one run.
 #[derive(Default)]
 pub(super) struct MessageLog {
     kept: Vec<ObservedMessage>,
