@@ -53,6 +53,14 @@ impl PluginRef {
             Self::Builtin(_) | Self::Native(_) | Self::Pinned(..) | Self::Oci(_) => self.to_string(),
         }
     }
+
+    /// Returns the names by which a lock file may pin the plugin: [`locked_name`](Self::locked_name), and the absolute
+    /// path, which somebody may have written.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn locked_names(&self, folder: Option<&Path>) -> [String; 2] {
+        [self.locked_name(folder), self.to_string()]
+    }
 }
 
 impl Config {

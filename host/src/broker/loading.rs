@@ -67,8 +67,7 @@ fn report_unused_pins(config: &Config, lock: &Lockfile) {
         _ => None,
     });
     let plugins = config.plugins().into_iter().chain(disabled);
-    let names: BTreeSet<String> =
-        plugins.flat_map(|plugin| [plugin.locked_name(config.folder()), plugin.to_string()]).collect();
+    let names: BTreeSet<String> = plugins.flat_map(|plugin| plugin.locked_names(config.folder())).collect();
     for entry in lock.components().iter().filter(|entry| !names.contains(&entry.component)) {
         let component = escape_hidden(&entry.component);
         tracing::warn!(%component, "portcullis.lock pins what the configuration does not name, so that the pin holds for nothing; if it \
@@ -84,7 +83,7 @@ fn apart_from_grants(config: &Config, lock: &Lockfile) -> Result<(), BuildError>
         ("the sink's file", file, "write its lines elsewhere, with `file` of the sink")
     });
     let pinned = |plugin: &PluginRef| {
-        let names = [plugin.locked_name(config.folder()), plugin.to_string()];
+        let names = plugin.locked_names(config.folder());
         lock.components().iter().any(|entry| names.contains(&entry.component))
     };
     let plugins = config.plugins().into_iter().filter_map(|plugin| match plugin {

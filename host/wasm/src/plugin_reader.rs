@@ -47,7 +47,7 @@ impl PluginReader {
     /// Returns the digest to which the lock file pins a plugin, relative to the configuration's folder or by its
     /// absolute path.
     fn pin_of(&self, plugin: &PluginRef) -> Option<Digest> {
-        let names = [plugin.locked_name(self.folder.as_deref()), plugin.to_string()];
+        let names = plugin.locked_names(self.folder.as_deref());
         names.iter().find_map(|name| self.pins.get(name)).copied()
     }
 
