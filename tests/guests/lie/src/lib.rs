@@ -22,12 +22,13 @@ impl Guest for Lie {
             return Ok(Change::Replace("[1]".into()));
         }
         if says("huge") {
-            // In one allocation, so that it exceeds the limit on the size of an answer and not the limit on memory.
-            let mut text = String::with_capacity((9 << 20) + 16);
-            text.push_str("{\"a\":\"");
-            text.extend(std::iter::repeat_n('x', 9 << 20));
-            text.push_str("\"}");
-            return Ok(Change::Replace(text));
+            // In one allocation that is filled at once, so that it exceeds the limit on the size of an answer, and neither that on
+            // memory nor the deadline.
+            let mut text = Vec::with_capacity((9 << 20) + 16);
+            text.extend_from_slice(b"{\"a\":\"");
+            text.resize(9 << 20, b'x');
+            text.extend_from_slice(b"\"}");
+            return String::from_utf8(text).map(Change::Replace).map_err(|error| error.to_string());
         }
         if says("bad code") {
             return Ok(Change::Refuse(Denial { code: "Not A Code\n".into(), message: "no".into() }));
