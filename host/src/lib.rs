@@ -1,7 +1,8 @@
 //! Portcullis is a deny-by-default broker for the Model Context Protocol.
 //!
 //! An agent connects to one endpoint. Behind it are many tool sources, none of which is trusted. Every call passes a
-//! gate of WebAssembly plugins, and no call reaches a source before the ledger has recorded it.
+//! gate of plugins, which are WebAssembly or the program's own, and no call reaches a source before the ledger has
+//! recorded it.
 //!
 //! # The way of a call
 //! 1. A [`Config`] describes what is configured. [`Broker::build`] loads the plugins and opens the ledger; it starts no
@@ -18,7 +19,7 @@
 //! 6. The outcome passes the gate too and is recorded, and the caller gets what the gate released. [`verify_ledger`]
 //!    checks the records.
 //!
-//! What is not exported here by name is internal and promises no stability, even where the compiler can reach it.
+//! What is not exported here or in [`error`] by name is internal and promises no stability, even where the compiler can reach it.
 //!
 //! # Example
 //! ```
@@ -71,13 +72,11 @@ mod provenance;
 mod reexports;
 mod telemetry;
 
-pub use broker::{
-    Broker, BrokerBuilder, BrokerState, BuildError, ConnectAllError, ReloadError, ReloadSummary, SourceHealth,
-};
+pub use broker::{Broker, BrokerBuilder, BrokerState, BuildError, ReloadSummary, SourceHealth};
 #[cfg(feature = "http-front")]
-pub use front::http::{FrontError, HttpFront, HttpService};
+pub use front::http::{HttpFront, HttpService};
 pub use front::stdio::{connect, serve_stdio};
-pub use gate::{AnswerResult, AnswerRoute, GivenAnswer, Inbox, InboxError, Question, QuestionEvent};
+pub use gate::{AnswerResult, AnswerRoute, GivenAnswer, Inbox, Question, QuestionEvent};
 
 pub use reexports::*;
 pub use session::{Progress, Session, Tool, ToolResult};

@@ -76,6 +76,19 @@ fn every_kind_of_record_is_on_the_page_about_the_format() {
     assert!(missing.is_empty(), "docs/src/ledger-format.md does not name {missing:?}");
 }
 
+/// The page whose Rust is compiled as examples of this crate (`lib.rs`).
+const RUST_PAGE: &str = "docs/src/extend/embedding.md";
+
+#[test]
+fn rust_stands_only_where_it_is_compiled() {
+    let rust: Vec<_> = code_blocks().into_iter().filter(|block| block.is("rust")).collect();
+    assert!(rust.len() > 5, "only {} blocks of Rust are found: does the test still see them?", rust.len());
+    // The suite builds the policy of the page on plugins.
+    let elsewhere = rust.iter().filter(|block| !block.place().starts_with(RUST_PAGE) && !block.is("policy-source"));
+    let elsewhere: Vec<_> = elsewhere.map(|block| block.place()).collect();
+    assert!(elsewhere.is_empty(), "nothing compiles the Rust at {elsewhere:?}");
+}
+
 /// The shortest part of a message that is looked for, in bytes.
 const MIN_PART: usize = 5;
 

@@ -1,7 +1,7 @@
 //! Checks that the tests and files that documents name exist.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use crate::repository::{documents, root, rust_files};
@@ -47,6 +47,51 @@ fn every_file_that_a_document_names_exists() {
         let named = text.lines().flat_map(quoted).filter(|name| name.ends_with(".rs") && !name.contains([' ', '*']));
         let missing: Vec<_> = named.filter(|name| !files.iter().any(|file| file.ends_with(name))).collect();
         assert!(missing.is_empty(), "{} names files that do not exist: {missing:?}", document.display());
+    }
+}
+
+#[test]
+fn the_map_lists_every_decision() {
+    let map = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let pages = fs::read_dir(root().join("docs/decisions")).unwrap().map(|page| page.unwrap().file_name());
+    let pages: Vec<_> = pages.map(|page| page.into_string().unwrap()).filter(|page| page != "README.md").collect();
+    assert!(pages.len() > 30, "only {} decisions are found: does the test still see them?", pages.len());
+    let missing: Vec<_> = pages.iter().filter(|page| !map.contains(&format!("(docs/decisions/{page})"))).collect();
+    assert!(missing.is_empty(), "ARCHITECTURE.md does not list {missing:?}");
+}
+
+/// The texts with the costs of the edge host, each with the costs that it has.
+const EDGE_COSTS: [(&str, &[&str]); 4] = [
+    ("README.md", &["{program-mib} MiB on disk, {resident-mib} MiB resident"]),
+    (
+        "docs/src/costs.md",
+        &["{program-mib} MiB on disk, {resident-mib} MiB resident; first answer of a tool {first-answer-ms} ms"],
+    ),
+    (
+        "docs/src/extend/embedding.md",
+        &["{program-mib} MiB on disk, {resident-mib} MiB resident, the first answer of a tool {first-answer-ms} ms"],
+    ),
+    (
+        "examples/edge-host/README.md",
+        &[
+            "the program has {program-mib} MiB, the first answer of a tool comes {first-answer-ms} ms after",
+            "a call takes {call-ms} ms, and {resident-mib} MiB are resident",
+        ],
+    ),
+];
+
+#[test]
+fn the_costs_of_the_edge_host_are_those_that_its_bench_wrote() {
+    let figures = fs::read_to_string(root().join("examples/edge-host/figures.json")).unwrap();
+    let figures: BTreeMap<String, f64> = serde_json::from_str(&figures).unwrap();
+    for (document, costs) in EDGE_COSTS {
+        let text = fs::read_to_string(root().join(document)).unwrap();
+        for cost in costs {
+            let with_figure =
+                |text: String, (key, value): (&String, &f64)| text.replace(&format!("{{{key}}}"), &value.to_string());
+            let cost = figures.iter().fold((*cost).to_owned(), with_figure);
+            assert!(text.contains(&cost), "{document} does not say {cost:?}");
+        }
     }
 }
 

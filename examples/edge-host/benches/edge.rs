@@ -6,19 +6,28 @@
 //! examples/edge-host/compile.sh target/edge/host
 //! cargo bench --package portcullis-edge-host
 //! ```
+//! With `UPDATE_GOLDEN=1` it writes what it measured to `figures.json`. The README and the book say the same; a test of the
+//! repository compares them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, reason = "a bench starts the program")]
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use criterion::Criterion;
+use serde_json::json;
 
 const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}
 "#;
 const ADD: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"calc__add","arguments":{"a":20,"b":22}}}
 "#;
+
+/// The number of starts whose median is taken.
+const STARTS: usize = 21;
+
+/// The number of calls whose median is taken.
+const CALLS: usize = 1001;
 
 struct Host {
     child: Child,
@@ -48,10 +57,11 @@ impl Host {
         assert!(answer.contains("42"), "{answer}");
     }
 
-    /// Returns the line of `/proc` with the resident memory.
-    fn resident(&self) -> String {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
-        status.lines().find(|line| line.starts_with("VmRSS")).unwrap_or("VmRSS: unknown").to_owned()
+    /// Returns the resident memory in KiB, as `/proc` has it.
+    fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the resident memory");
+        line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
     fn end(mut self) {
@@ -71,20 +81,47 @@ fn main() {
         );
         return;
     };
-    println!("the program has {} KiB", program.len() >> 10);
 
-    let mut criterion = Criterion::default().configure_from_args().sample_size(20);
-    criterion.bench_function("edge/start to the first answer of a tool", |bench| {
-        bench.iter(|| {
-            let mut host = Host::start(&folder);
-            host.add();
-            host.end();
-        });
+    let first_answer = median(STARTS, || {
+        let started = Instant::now();
+        let mut host = Host::start(&folder);
+        host.add();
+        let took = started.elapsed();
+        host.end();
+        took
     });
     let mut host = Host::start(&folder);
     host.add();
-    println!("resident after a call: {}", host.resident());
-    criterion.bench_function("edge/call", |bench| bench.iter(|| host.add()));
+    let resident = host.resident();
+    let call = median(CALLS, || {
+        let started = Instant::now();
+        host.add();
+        started.elapsed()
+    });
     host.end();
-    criterion.final_summary();
+
+    let figures = json!({
+        "program-mib": mib(program.len() >> 10),
+        "resident-mib": mib(resident),
+        "first-answer-ms": (first_answer.as_secs_f64() * 1e3).round(),
+        "call-ms": (call.as_secs_f64() * 1e5).round() / 1e2,
+    });
+    let figures = serde_json::to_string_pretty(&figures).unwrap();
+    println!("{figures}");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/figures.json"), figures + "\n").unwrap();
+    }
+}
+
+/// Returns whole MiB, rounded up.
+fn mib(kib: u64) -> u64 {
+    kib.div_ceil(1 << 10)
+}
+
+/// Returns the median of so many measurements, after a first one that does not count.
+fn median(measurements: usize, mut measure: impl FnMut() -> Duration) -> Duration {
+    measure();
+    let mut times: Vec<_> = (0..measurements).map(|_| measure()).collect();
+    times.sort_unstable();
+    times.swap_remove(measurements / 2)
 }

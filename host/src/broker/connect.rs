@@ -11,7 +11,7 @@ use crate::source::SourceError;
 /// # Example
 /// ```
 /// # async fn connect(broker: &portcullis::Broker) {
-/// if let Err(portcullis::ConnectAllError(failed)) = broker.connect_all().await {
+/// if let Err(portcullis::error::ConnectAllError(failed)) = broker.connect_all().await {
 ///     failed.iter().for_each(|(source, why)| eprintln!("{source}: {why}"));
 /// }
 /// # }

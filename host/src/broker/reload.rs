@@ -30,7 +30,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// # Example
 /// ```
-/// # async fn reload(broker: &portcullis::Broker, config: portcullis::Config) -> Result<(), portcullis::ReloadError> {
+/// # async fn reload(broker: &portcullis::Broker, config: portcullis::Config) -> Result<(), portcullis::error::ReloadError> {
 /// let summary: portcullis::ReloadSummary = broker.reload(config).await?;
 /// println!("{} sources were added", summary.added.len());
 /// # Ok(())
@@ -57,7 +57,7 @@ pub struct ReloadSummary {
 /// # Example
 /// ```
 /// # async fn reload(broker: &portcullis::Broker, config: portcullis::Config) {
-/// use portcullis::ReloadError;
+/// use portcullis::error::ReloadError;
 /// match broker.reload(config).await {
 ///     Err(ReloadError::DataFolder { now, .. }) => eprintln!("the data folder stays {}", now.display()),
 ///     Err(error) => eprintln!("the old configuration stays: {error}"),

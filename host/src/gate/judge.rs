@@ -65,7 +65,7 @@ pub(super) async fn judge(
         let entry = entry(policy.identity(), view, policy.shadow());
         trail.entries.push(match &verdict {
             Verdict::Pass => entry.with("verdict", "pass"),
-            Verdict::Ask(Concern { code, message }) => {
+            Verdict::Ask(Concern { code, message, .. }) => {
                 let message = recorded_text(ledger, message, true, trail.record);
                 entry.with("verdict", EventBody::new().with("ask", message).with("code", code))
             }
@@ -137,7 +137,7 @@ pub(super) fn denial(
             .with("cause", cause),
     });
     let message = format!("plugin `{}` failed ({code}); a call is never let through without its verdict", plugin.name);
-    Denial { code: code.to_owned(), message }
+    Denial::new(code, message)
 }
 
 /// Returns the entry of a decision, without the verdict.

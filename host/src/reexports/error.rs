@@ -1,5 +1,5 @@
-//! Errors that are the causes in other errors, such as [`BuildError`](crate::BuildError), for programs that store them
-//! or match them.
+//! Errors of single functions, and those that are the causes in other errors, such as [`BuildError`](crate::BuildError),
+//! for programs that store them or match them.
 
 /// An error that says why the lock file of accepted definitions cannot be used.
 ///
@@ -88,7 +88,7 @@ pub use portcullis_core::protocol::MessageError;
 ///
 /// # Example
 /// ```
-/// use portcullis::{FrontError, error::EgressError};
+/// use portcullis::error::{EgressError, FrontError};
 /// fn may_pass(error: &FrontError) -> bool {
 ///     matches!(error, FrontError::Keys(EgressError::Dns { .. } | EgressError::Connect { .. }))
 /// }
@@ -101,7 +101,7 @@ pub use portcullis_net::egress::EgressError;
 ///
 /// # Example
 /// ```
-/// use portcullis::{FrontError, error::TokenError};
+/// use portcullis::error::{FrontError, TokenError};
 /// fn shared(error: &FrontError) -> Option<&str> {
 ///     match error {
 ///         FrontError::Token(TokenError::Shared(caller)) => Some(caller),
@@ -128,3 +128,43 @@ pub use crate::front::http::TokenError;
 /// ```
 #[doc(inline)]
 pub use portcullis_wasm::PluginError;
+
+/// An error that says why text is not a name of a source or a profile.
+///
+/// # Example
+/// ```
+/// use portcullis::{SourceName, error::NameError};
+/// assert_eq!("a__b".parse::<SourceName>(), Err(NameError::Separator("a__b".to_owned())));
+/// ```
+#[doc(inline)]
+pub use portcullis_core::name::NameError;
+
+/// An error that says why text is no principal.
+///
+/// # Example
+/// ```
+/// use portcullis::{Principal, error::PrincipalError};
+/// // It would pass for a caller of the HTTP front.
+/// assert!(matches!("token:ada".parse::<Principal>(), Err(PrincipalError::Reserved(_))));
+/// ```
+#[doc(inline)]
+pub use portcullis_core::principal::PrincipalError;
+
+/// An error that says why something could not be recorded or read.
+///
+/// # Example
+/// ```
+/// # fn show(error: portcullis::error::LedgerError) {
+/// match error {
+///     portcullis::error::LedgerError::Full(folder) => eprintln!("no room in {}", folder.display()),
+///     error => eprintln!("{error}"),
+/// }
+/// # }
+/// ```
+#[doc(inline)]
+pub use portcullis_ledger::LedgerError;
+
+pub use crate::broker::{ConnectAllError, ReloadError};
+#[cfg(feature = "http-front")]
+pub use crate::front::http::FrontError;
+pub use crate::gate::InboxError;

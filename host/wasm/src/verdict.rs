@@ -22,7 +22,7 @@ impl Verdict {
     /// `plugin-output`.
     #[must_use]
     pub fn ask(code: &str, message: impl Into<String>) -> Self {
-        Self::Ask(Concern { code: code.to_owned(), message: message.into() })
+        Self::Ask(Concern::new(code, message))
     }
 
     /// Denies the call, with a code for machines and a message for people. A code is one to 64 of the characters `a` to
@@ -30,7 +30,7 @@ impl Verdict {
     /// `plugin-output`.
     #[must_use]
     pub fn deny(code: &str, message: impl Into<String>) -> Self {
-        Self::Deny(Denial { code: code.to_owned(), message: message.into() })
+        Self::Deny(Denial::new(code, message))
     }
 
     /// Returns the verdict if its code is one that programs can rely on.
@@ -44,6 +44,7 @@ impl Verdict {
 
 /// The reason why a policy wants a person to agree to a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Concern {
     /// The code, for machines: up to 64 lower-case letters, digits and dashes.
     pub code: String,
@@ -51,8 +52,17 @@ pub struct Concern {
     pub message: String,
 }
 
+impl Concern {
+    /// Creates a concern. See [`Verdict::ask`] for what a code may be.
+    #[must_use]
+    pub fn new(code: &str, message: impl Into<String>) -> Self {
+        Self { code: code.to_owned(), message: message.into() }
+    }
+}
+
 /// The reason why a plugin refuses a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Denial {
     /// The code, for machines: up to 64 lower-case letters, digits and dashes.
     pub code: String,
@@ -61,6 +71,12 @@ pub struct Denial {
 }
 
 impl Denial {
+    /// Creates a denial. See [`Verdict::deny`] for what a code may be.
+    #[must_use]
+    pub fn new(code: &str, message: impl Into<String>) -> Self {
+        Self { code: code.to_owned(), message: message.into() }
+    }
+
     /// Returns the denial if its code is one that programs can rely on.
     pub(super) fn checked(self) -> Result<Self, PluginFailure> {
         check_code(&self.code).map(|()| self)

@@ -3,9 +3,10 @@
 #[cfg(test)]
 mod tests {
     use portcullis::{
-        Broker, CallView, Config, Denial, HttpFront, Launcher, NativeError, NativePolicy, NativeSource, PluginTable,
+        Broker, CallView, Config, HttpFront, Launcher, NativeError, NativePolicy, NativeSource, PluginTable,
         ProfileTable, SourceTable, Verdict,
     };
+    use portcullis_plugin::fake::FakeCall;
     use rmcp::transport::StreamableHttpClientTransport;
     use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
     use rmcp::handler::server::wrapper::Parameters;
@@ -24,7 +25,7 @@ mod tests {
 
         async fn check(&self, view: &CallView) -> Result<Verdict, NativeError> {
             if view.arguments().as_str().contains("secret") {
-                return Ok(Verdict::Deny(Denial { code: "secret".into(), message: "this is secret".into() }));
+                return Ok(Verdict::deny("secret", "this is secret"));
             }
             Ok(Verdict::Pass)
         }
@@ -98,6 +99,31 @@ mod tests {
         let denied = session.call_tool("notes__note", &json!({ "text": "a secret" })).await.unwrap_err();
         assert!(denied.message.contains("secret"), "{denied:?}");
         broker.shutdown().await;
+    }
+
+    /// A policy that its author tests before building it as a component.
+    struct NoDeletes;
+
+    impl portcullis_plugin::Policy for NoDeletes {
+        fn configure(_settings: &str) -> Result<Self, String> {
+            Ok(Self)
+        }
+
+        fn check(&self, call: &dyn portcullis_plugin::Call) -> Result<portcullis_plugin::Verdict, String> {
+            if call.tool().starts_with("delete_") {
+                return Ok(portcullis_plugin::Verdict::deny("no-deletes", "nothing may be deleted"));
+            }
+            Ok(portcullis_plugin::Verdict::Pass)
+        }
+    }
+
+    portcullis_plugin::export_policy!(NoDeletes);
+
+    #[test]
+    fn a_plugin_is_written_and_tested_with_the_package_for_authors() {
+        let verdict = |tool| portcullis_plugin::Policy::check(&NoDeletes, &FakeCall::new("files", tool)).unwrap();
+        assert!(matches!(verdict("delete_file"), portcullis_plugin::Verdict::Deny(_)));
+        assert!(matches!(verdict("read_file"), portcullis_plugin::Verdict::Pass));
     }
 
     #[tokio::test]

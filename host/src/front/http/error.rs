@@ -12,7 +12,7 @@ use crate::name::ProfileName;
 /// # Example
 /// ```
 /// # async fn serve(broker: &portcullis::Broker) -> Result<(), Box<dyn std::error::Error>> {
-/// use portcullis::{FrontError, HttpFront};
+/// use portcullis::{HttpFront, error::FrontError};
 /// match HttpFront::bind(broker, "default".parse()?).await {
 ///     Err(FrontError::InUse(address)) => eprintln!("another program has {address}"),
 ///     Err(error) => return Err(error.into()),

@@ -51,7 +51,7 @@ impl GivenAnswer {
 ///
 /// # Example
 /// ```
-/// # async fn refuse(inbox: &portcullis::Inbox, id: &str) -> Result<(), portcullis::InboxError> {
+/// # async fn refuse(inbox: &portcullis::Inbox, id: &str) -> Result<(), portcullis::error::InboxError> {
 /// use portcullis::{AnswerRoute, GivenAnswer};
 /// inbox.answer(id, &GivenAnswer::no(), "ada", AnswerRoute::Person).await?;
 /// # Ok(())

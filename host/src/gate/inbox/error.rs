@@ -9,8 +9,8 @@ use crate::lockfile::LockError;
 ///
 /// # Example
 /// ```
-/// # fn show(error: portcullis::InboxError) {
-/// use portcullis::InboxError;
+/// # fn show(error: portcullis::error::InboxError) {
+/// use portcullis::error::InboxError;
 /// match error {
 ///     InboxError::Unknown(id) => eprintln!("{id} was answered, or has expired"),
 ///     InboxError::Scope { offered, .. } => eprintln!("choose one of {offered}"),

@@ -135,7 +135,7 @@ impl DecidingPlugins {
 /// a policy and another to a source.
 fn ambiguous(view: &CallView, code: &str) -> Option<Decision> {
     let error = Digest::of_json(&view.call.arguments).err()?;
-    Some(denied("the gate", Denial { code: code.to_owned(), message: error.to_string() }))
+    Some(denied("the gate", Denial::new(code, error.to_string())))
 }
 
 impl Decision {
@@ -167,13 +167,13 @@ fn enforced(plugin: &PluginConfig) -> PluginConfig {
     PluginConfig { shadow: false, ..plugin.clone() }
 }
 
-fn denied(plugin: &str, Denial { code, message }: Denial) -> Decision {
-    let (verdict, plugin) = (DecidedVerdict::Deny(code), Some(plugin.to_owned()));
-    Decision { verdict, plugin, reasons: vec![message], replaced: None }
+fn denied(plugin: &str, denial: Denial) -> Decision {
+    let (verdict, plugin) = (DecidedVerdict::Deny(denial.code), Some(plugin.to_owned()));
+    Decision { verdict, plugin, reasons: vec![denial.message], replaced: None }
 }
 
 fn failed(plugin: &str, failure: PluginFailure) -> Decision {
-    denied(plugin, Denial { code: failure.code.as_str().to_owned(), message: failure.detail })
+    denied(plugin, Denial::new(failure.code.as_str(), failure.detail))
 }
 
 fn with(view: &CallView, json: Json) -> CallView {
