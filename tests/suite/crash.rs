@@ -60,7 +60,7 @@ fn a_killed_broker_loses_no_call_that_it_answered() {
     assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
     agent.leave();
     dir.assert_good();
-    assert_eq!(dir.processes(), Vec::<String>::new());
+    dir.await_no_process();
 }
 
 #[test]

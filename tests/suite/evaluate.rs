@@ -205,5 +205,5 @@ fn nothing_of_the_user_is_in_the_cells_and_nothing_is_left() {
     let report = report(&evaluate(&dir, &["--json"], "spawn", "hostile"));
     assert!(!report.to_string().contains("the user's own key"), "{report:#}");
     assert_eq!(crate::test_dir::files(&dir.path("")), before, "no ledger, no lock, no approval");
-    assert_eq!(dir.processes(), Vec::<String>::new());
+    dir.await_no_process();
 }
