@@ -38,7 +38,7 @@ const ZOO: [(&str, &str, Option<&str>); 20] = [
 
 fn evaluate(dir: &TestDir, more: &[&str], trigger: &str, kind: &str) -> Ran {
     let source = source_program("portcullis-test-source").display().to_string();
-    let idle = if trigger == "delayed" { "4" } else { "0" };
+    let idle = if trigger == "delayed" { "6" } else { "0" };
     dir.run(&[&["evaluate", "--idle", idle], more, &["--", &source, "zoo", trigger, kind]].concat())
 }
 
