@@ -28,7 +28,7 @@ fn configuration(dir: &Path) -> String {
     let mut toml = String::new();
     let mut source = |name: &str, command: Vec<String>, more: &str| {
         let command = serde_json::to_string(&command).unwrap();
-        toml += &format!("[sources.{name}]\ncommand = {command}\ntimeout = \"120s\"\n{more}\n");
+        toml += &format!("[sources.{name}]\ncommand = {command}\nrequired = true\ntimeout = \"120s\"\n{more}\n");
     };
     let at = |name: &str| dir.join(name).display().to_string();
     for (name, package, _) in NPM {

@@ -18,7 +18,10 @@ async fn the_same_tool_in_every_language_gives_the_same_answers() {
         ("python", installed::tool("python")),
     ];
     let tables = sources.map(|(name, component)| {
-        format!("[sources.{name}]\ncomponent = {:?}\ntimeout = \"120s\"\n", component.display().to_string())
+        format!(
+            "[sources.{name}]\ncomponent = {:?}\nrequired = true\ntimeout = \"120s\"\n",
+            component.display().to_string()
+        )
     });
     let dir = TestDir::bare(&tables.concat());
     // The first start compiles two language runtimes, which takes longer than anything else here.

@@ -101,7 +101,7 @@ fn a_question_that_is_not_answered_in_time_denies_the_call() {
 
 #[test]
 fn a_question_that_expires_during_elicitation_denies_the_call_and_is_withdrawn() {
-    let dir = TestDir::new(&format!("[broker]\nask-timeout = \"1s\"\n{FILES}"));
+    let dir = TestDir::new(&format!("[broker]\nask-timeout = \"3s\"\n{FILES}"));
     let mut agent = Agent::start(&dir, Era::Legacy);
     let id = agent.send_call("files__add", &sum());
     let asked = agent.next().unwrap();

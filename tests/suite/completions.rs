@@ -50,7 +50,7 @@ fn names_of_a_trusted_configuration_are_completed_without_starting_anything() {
     assert_eq!(offered(&dir, "portcullis call calc__a"), ["calc__add"]);
     assert_eq!(offered(&dir, "portcullis audit --tool calc__a"), ["calc__add"]);
     assert_eq!(dir.records().len(), records, "completion records nothing, as it starts no broker");
-    assert!(dir.processes().is_empty());
+    dir.await_no_process();
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn functions_of_a_third_party_component_are_tools() {
 #[test]
 fn a_call_that_exceeds_a_component_limit_fails_and_names_the_setting_that_raises_it() {
     let dir = TestDir::new(
-        "[sources.explorer]\ncomponent = \"@guest:explorer@\"\ntimeout = \"1s\"\n\
+        "[sources.explorer]\ncomponent = \"@guest:explorer@\"\ntimeout = \"3s\"\n\
          cell = { memory = \"8MiB\", output = \"1KiB\", instances = 1, read = [\"open\"] }\n",
     );
     let large = dir.path("open/large.txt");

@@ -13,10 +13,13 @@ const CONFIG: &str = r#"
 approve = "never"
 [sources.far]
 command = ["@source@", "full"]
+required = true
 [sources.new]
 command = ["@source@", "modern"]
+required = true
 [sources.old]
 command = ["@source@", "echo"]
+required = true
 "#;
 
 #[test]

@@ -23,8 +23,8 @@ const ANSWERED: usize = 200;
 #[test]
 fn a_killed_broker_loses_no_call_that_it_answered() {
     let dir = TestDir::new(
-        "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n\
-         [sources.slow]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n\
+        "[sources.files]\ncommand = [\"@source@\", \"plain\"]\nrequired = true\n@cell@\n\
+         [sources.slow]\ncommand = [\"@source@\", \"plain\"]\nrequired = true\n@cell@\n\
          [profiles.default]\napprove = \"never\"\nrecord = \"full\"\n",
     );
     let gate = gate(&dir);
@@ -60,14 +60,14 @@ fn a_killed_broker_loses_no_call_that_it_answered() {
     assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
     agent.leave();
     dir.assert_good();
-    assert_eq!(dir.processes(), Vec::<String>::new());
+    dir.await_no_process();
 }
 
 #[test]
 fn a_killed_broker_loses_calls_that_can_have_no_effect_at_most_and_says_that_it_may_have() {
     let dir = TestDir::new(
-        "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n\
-         [sources.sealed]\ncommand = [\"@source@\", \"plain\"]\n\
+        "[sources.files]\ncommand = [\"@source@\", \"plain\"]\nrequired = true\n@cell@\n\
+         [sources.sealed]\ncommand = [\"@source@\", \"plain\"]\nrequired = true\n\
          [profiles.default]\napprove = \"never\"\nrecord = \"full\"\n",
     );
     let mut server = Server::start(&dir);

@@ -11,8 +11,10 @@ const CONFIG: &str = r#"
 approve = "never"
 [sources.far]
 command = ["@source@", "mirror"]
+required = true
 [sources.near]
 command = ["@source@", "mirror"]
+required = true
 "#;
 
 /// Returns parameters that name the source that they are for.

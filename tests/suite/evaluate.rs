@@ -38,7 +38,7 @@ const ZOO: [(&str, &str, Option<&str>); 20] = [
 
 fn evaluate(dir: &TestDir, more: &[&str], trigger: &str, kind: &str) -> Ran {
     let source = source_program("portcullis-test-source").display().to_string();
-    let idle = if trigger == "delayed" { "4" } else { "0" };
+    let idle = if trigger == "delayed" { "6" } else { "0" };
     dir.run(&[&["evaluate", "--idle", idle], more, &["--", &source, "zoo", trigger, kind]].concat())
 }
 
@@ -205,5 +205,5 @@ fn nothing_of_the_user_is_in_the_cells_and_nothing_is_left() {
     let report = report(&evaluate(&dir, &["--json"], "spawn", "hostile"));
     assert!(!report.to_string().contains("the user's own key"), "{report:#}");
     assert_eq!(crate::test_dir::files(&dir.path("")), before, "no ledger, no lock, no approval");
-    assert_eq!(dir.processes(), Vec::<String>::new());
+    dir.await_no_process();
 }

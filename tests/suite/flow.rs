@@ -19,18 +19,22 @@ approve = \"never\"
 
 [sources.web]
 command = [\"@source@\", \"claims\"]
+required = true
 cell = { network = [\"web.example:443\"] }
 
 [sources.files]
 command = [\"@source@\", \"plain\"]
+required = true
 cell = { read = [\"@dir@/open\"] }
 
 [sources.notes]
 command = [\"@source@\", \"plain\"]
+required = true
 @cell@
 
 [sources.calc]
 command = [\"@source@\", \"plain\"]
+required = true
 ";
 
 const FLOW: &str = "[[policies]]\nplugin = \"builtin:flow\"\n";

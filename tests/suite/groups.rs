@@ -98,7 +98,7 @@ fn a_higher_priority_takes_precedence_over_the_list_order() {
 
 #[test]
 fn an_unsent_call_goes_to_the_next_member_and_the_error_names_each_cause_if_all_fail() {
-    let dir = grouped("idle = \"1s\"\ntimeout = \"1s\"", "well\nexit-at-start", "well\nwell\nexit-at-start");
+    let dir = grouped("idle = \"1s\"\ntimeout = \"5s\"", "well\nexit-at-start", "well\nwell\nexit-at-start");
     let mut agent = Agent::alone(&dir, Era::Modern);
     agent.list();
     all_rest(&dir);
@@ -217,7 +217,7 @@ fn a_retry_with_an_answer_goes_to_the_member_that_asked() {
 
 #[test]
 fn a_member_that_takes_other_arguments_is_never_called_in_place_of_the_shown_one() {
-    let dir = grouped("timeout = \"1s\"", "well", "other-schema");
+    let dir = grouped("timeout = \"3s\"", "well", "other-schema");
     let check = dir.run(&["check", "--json"]);
     let report: Value = serde_json::from_str(&check.out).unwrap();
     let group = json!({

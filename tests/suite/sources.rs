@@ -68,6 +68,8 @@ fn the_error_of_a_crashed_source_quotes_its_stderr() {
 fn a_call_that_hangs_ends_at_its_timeout_and_does_not_delay_others() {
     let dir = TestDir::new(&files("plain", "timeout = \"3s\""));
     let mut agent = Agent::start(&dir, Era::Modern);
+    // The time of a call includes the start of its source.
+    agent.list();
     let hanging = agent.send_call("files__hang", &json!({}));
     let quick = agent.send_call("files__add", &json!({ "a": 1, "b": 2 }));
     assert_eq!(outcome(&agent.answer(quick, None)), json!({ "ok": "3" }));

@@ -49,7 +49,7 @@ fn calls_are_refused_when_the_disk_is_full_and_no_answered_call_is_lost() {
     agent.running.says("the ledger cannot be written, and calls are refused");
     let (_, err) = agent.running.end();
     assert!(!err.contains("panicked"), "{err}");
-    assert_eq!(dir.processes(), Vec::<String>::new());
+    dir.await_no_process();
 
     // The limit is gone.
     let verified = dir.run(&["audit", "verify"]);
@@ -73,7 +73,7 @@ fn a_disk_that_is_full_at_startup_is_reported() {
     let ran = finish(cramped(&dir, 16, "serve --stdio"));
     assert_eq!((ran.code, &*ran.out), (Some(1), ""), "{}", ran.err);
     assert!(ran.err.contains("error: ") && ran.err.contains("ledger"), "{}", ran.err);
-    assert_eq!(dir.processes(), Vec::<String>::new());
+    dir.await_no_process();
     // With space again, the broker starts.
     let mut agent = Agent::start(&dir, Era::Modern);
     assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));

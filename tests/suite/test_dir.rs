@@ -74,16 +74,22 @@ impl TestDir {
         dir
     }
 
-    /// Writes the configuration, and trusts it as its user would.
+    /// Trusts the configuration as its user would, and then writes it: a broker that looks at the file at any moment
+    /// sees none that is not trusted.
     pub(crate) fn configure(&self, config: &str) {
-        self.trust(&self.write_configuration(config));
+        let text = self.filled(config);
+        self.trust_text(&self.path("portcullis.toml"), &text);
+        self.replace_configuration(&text);
     }
 
     /// Trusts a configuration as the user of this folder would after a look at it.
     pub(crate) fn trust(&self, file: &Path) {
-        let text = fs::read_to_string(file).unwrap();
+        self.trust_text(file, &fs::read_to_string(file).unwrap());
+    }
+
+    fn trust_text(&self, file: &Path, text: &str) {
         // A configuration that cannot be parsed is refused for that reason anyway.
-        if let Ok(config) = Config::parse(&text, file) {
+        if let Ok(config) = Config::parse(text, file) {
             let data = DataFolder::at(&config.data_dir).map_or_else(|| DataFolder::make(&config.data_dir), Ok).unwrap();
             let trust = TrustStore::new(&self.state());
             trust.record(&real_file(file), Digest::of(text.as_bytes()), config.effects(), data).unwrap();
@@ -92,9 +98,14 @@ impl TestDir {
 
     /// Writes the configuration without trusting it.
     pub(crate) fn write_configuration(&self, config: &str) -> PathBuf {
-        let file = self.path("portcullis.toml");
-        fs::write(&file, self.filled(config)).unwrap();
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        self.replace_configuration(&self.filled(config))
+    }
+
+    fn replace_configuration(&self, text: &str) -> PathBuf {
+        let (next, file) = (self.path("portcullis.toml.next"), self.path("portcullis.toml"));
+        fs::write(&next, text).unwrap();
+        fs::set_permissions(&next, fs::Permissions::from_mode(0o644)).unwrap();
+        fs::rename(next, &file).unwrap();
         file
     }
 
@@ -190,7 +201,7 @@ impl TestDir {
         text
     }
 
-    /// Asserts that no socket, half-written file or process is left, and that the ledger verifies.
+    /// Asserts that no socket or half-written file is left, that every process ends, and that the ledger verifies.
     pub(crate) fn assert_nothing_left(&self) {
         for file in files(self.dir.path()) {
             let name = file.file_name().unwrap().to_string_lossy().into_owned();
@@ -198,7 +209,7 @@ impl TestDir {
             let half = name.starts_with(".tmp") || name.ends_with(".tmp") || name.ends_with(".new");
             assert!(!half, "a half-written file is left: {}", file.display());
         }
-        assert_eq!(self.processes(), Vec::<String>::new(), "processes are left");
+        self.await_no_process();
         if self.data("ledger.sqlite").exists() {
             self.assert_good();
         }
@@ -213,7 +224,15 @@ impl TestDir {
     /// Waits until no process of this folder is left. It polls, because there is no event for the end of another
     /// process' child.
     pub(crate) fn await_no_process(&self) {
-        until("all processes are gone", || self.processes().is_empty());
+        let begun = Instant::now();
+        loop {
+            let left = self.processes();
+            if left.is_empty() {
+                return;
+            }
+            assert!(begun.elapsed() < DEADLINE, "processes are left: {left:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Returns the processes that were started for this folder: it is in their arguments, their environment or their

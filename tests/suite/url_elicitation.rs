@@ -10,8 +10,10 @@ const CONFIG: &str = r#"
 approve = "never"
 [sources.far]
 command = ["@source@", "full"]
+required = true
 [sources.new]
 command = ["@source@", "modern"]
+required = true
 "#;
 
 fn agent(dir: &TestDir, era: Era, elicitation: &Value) -> Agent {

@@ -43,7 +43,7 @@ const READS_PART: (usize, usize) = (3, 4);
 const LOOK_QUEUE: usize = 16_384;
 
 /// The longest time that a reader waits for attempts that are being looked up outside.
-const LOOK_WAIT: Duration = Duration::from_secs(1);
+const LOOK_WAIT: Duration = Duration::from_secs(5);
 
 /// The file, address, host or system call that an attempt concerns.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -76,7 +76,7 @@ impl Drop for ForkServer {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
+    #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
     use std::os::unix::fs::PermissionsExt as _;
 
@@ -85,9 +85,12 @@ mod tests {
     #[test]
     fn a_program_that_does_not_become_the_launcher_is_ended_and_the_error_names_the_call() {
         let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("endless");
-        std::fs::write(&program, "#!/bin/sh\nexec sleep 600\n").unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+        // A process of another test that is forked while this one has the file open for writing would keep it from
+        // being executed, so another process writes it.
+        let (source, program) = (folder.path().join("endless.sh"), folder.path().join("endless"));
+        std::fs::write(&source, "#!/bin/sh\nexec sleep 600\n").unwrap();
+        std::fs::set_permissions(&source, std::fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(std::process::Command::new("cp").arg(&source).arg(&program).status().unwrap().success());
         let mut forks = ForkServer::start_within(&Launcher::Path(program), Duration::from_millis(50)).unwrap();
         assert!(!forks.has_ended());
         let (_ours, theirs) = UnixStream::pair().unwrap();

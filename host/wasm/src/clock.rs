@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::Thread;
+use std::time::Duration;
 
-use portcullis_core::limits;
 use wasmtime::{Engine, EngineWeak};
 
 /// The ticks without a running guest after which the clock stops. Starting it again wakes a thread, which costs more
@@ -21,11 +21,11 @@ pub(crate) struct EpochClock {
 pub(crate) struct ClockGuard(Arc<EpochClock>);
 
 impl EpochClock {
-    /// Starts the clock's thread for an engine. The thread ends when the clock is dropped.
-    pub(crate) fn start(engine: &Engine) -> Result<Arc<Self>, String> {
+    /// Starts the clock's thread, which ticks for an engine once in `tick`. The thread ends when the clock is dropped.
+    pub(crate) fn start(engine: &Engine, tick: Duration) -> Result<Arc<Self>, String> {
         let running = Arc::new(AtomicUsize::new(0));
         let (engine, count) = (engine.weak(), Arc::downgrade(&running));
-        let thread = std::thread::Builder::new().name("plugin-clock".into()).spawn(move || tick(&engine, &count));
+        let thread = std::thread::Builder::new().name("plugin-clock".into()).spawn(move || run(&engine, &count, tick));
         let thread = thread.map_err(|error| format!("no thread for the clock: {error}"))?;
         Ok(Arc::new(Self { running, thread: thread.thread().clone() }))
     }
@@ -54,7 +54,7 @@ impl Drop for EpochClock {
     }
 }
 
-fn tick(engine: &EngineWeak, running: &Weak<AtomicUsize>) {
+fn run(engine: &EngineWeak, running: &Weak<AtomicUsize>, tick: Duration) {
     let mut idle = 0;
     while let (Some(engine), Some(running)) = (engine.upgrade(), running.upgrade()) {
         engine.increment_epoch();
@@ -67,7 +67,7 @@ fn tick(engine: &EngineWeak, running: &Weak<AtomicUsize>) {
             idle = 0;
         } else {
             // Late ticks are dropped and not made up for: a burst would use up every guest's time at once.
-            std::thread::sleep(limits::TICK);
+            std::thread::sleep(tick);
         }
     }
 }

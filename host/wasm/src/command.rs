@@ -208,10 +208,10 @@ mod tests {
     #[tokio::test]
     async fn a_command_gets_new_processor_time_with_each_message_but_none_while_it_is_busy() {
         let (_tell, ended) = watch::channel(None);
-        let meter = Meter::new(TICK * 50, 1.0);
+        let meter = Meter::new(TICK * 200, 1.0);
         let running =
             RunningCommand { ended, stop: CancellationToken::new(), meter, owes_reply: AtomicBool::new(false) };
-        let works = async || running.meter.run(work(30)).await;
+        let works = async || running.meter.run(work(110)).await;
         // Each of these runs needs more than was left of the budget before the reset.
         for _ in 0..3 {
             running.message_sent();

@@ -1,6 +1,7 @@
 //! The engine that all plugins share: how code is compiled, and where instances are allocated.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use portcullis_core::limits;
 use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
@@ -13,12 +14,12 @@ use super::error::PluginError;
 /// an instance may use.
 const ADDRESSABLE: usize = 1 << 32;
 
-/// Starts an engine, and the clock that ticks for it. If the engine `counts`, it keeps the number of instructions that
-/// each guest runs, which makes guests slower.
+/// Starts an engine, and the clock that ticks for it once in `tick`. If the engine `counts`, it keeps the number of
+/// instructions that each guest runs, which makes guests slower.
 ///
 /// # Errors
 /// Why they cannot start.
-pub(crate) fn start(counts: bool) -> Result<(Engine, Arc<EpochClock>), String> {
+pub(crate) fn start(counts: bool, tick: Duration) -> Result<(Engine, Arc<EpochClock>), String> {
     let failed = |error: wasmtime::Error| format!("{error:#}");
     let mut config = config().map_err(failed)?;
     config.consume_fuel(counts);
@@ -29,7 +30,7 @@ pub(crate) fn start(counts: bool) -> Result<(Engine, Arc<EpochClock>), String> {
         Engine::new(config.allocation_strategy(InstanceAllocationStrategy::OnDemand))
     });
     let engine = engine.map_err(failed)?;
-    let clock = EpochClock::start(&engine)?;
+    let clock = EpochClock::start(&engine, tick)?;
     Ok((engine, clock))
 }
 

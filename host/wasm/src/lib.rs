@@ -14,6 +14,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use portcullis_config::{PluginConfig, PluginRef};
 use portcullis_core::digest::Digest;
@@ -102,6 +103,8 @@ impl std::fmt::Debug for PluginHost {
 struct SharedHost {
     /// True if the engine counts the instructions that guests run.
     counts: bool,
+    /// The time of one tick of the clock: [`limits::TICK`], except in tests whose subject is no deadline.
+    tick: Duration,
     #[cfg(feature = "compiler")]
     compiled: Option<Arc<Cache>>,
     /// The host, once its engine has started. A broker without plugins and components never needs it.
@@ -125,7 +128,7 @@ struct Host {
 
 impl Host {
     fn start(shared: &SharedHost) -> Result<Self, String> {
-        let (engine, clock) = engine::start(shared.counts)?;
+        let (engine, clock) = engine::start(shared.counts, shared.tick)?;
         Ok(Self {
             engine,
             clock,
@@ -172,6 +175,7 @@ impl PluginHost {
         let _ = cache_dir;
         let shared = SharedHost {
             counts: false,
+            tick: limits::TICK,
             #[cfg(feature = "compiler")]
             compiled: cache_dir.map(cache).transpose()?.map(Arc::new),
             started: OnceLock::new(),
@@ -185,7 +189,13 @@ impl PluginHost {
     #[cfg(feature = "compiler")]
     #[must_use]
     pub fn counting(&self) -> Self {
-        let shared = SharedHost { counts: true, compiled: None, started: OnceLock::new(), starting: Mutex::default() };
+        let shared = SharedHost {
+            counts: true,
+            tick: limits::TICK,
+            compiled: None,
+            started: OnceLock::new(),
+            starting: Mutex::default(),
+        };
         Self { shared: Arc::new(shared), ..self.clone() }
     }
 

@@ -124,7 +124,7 @@ pub(super) mod tests {
 
     #[tokio::test]
     async fn work_counts_and_waiting_does_not() {
-        let meter = Meter::new(TICK * 50, 1.0);
+        let meter = Meter::new(TICK * 500, 1.0);
         let waits = async {
             for _ in 0..200 {
                 tokio::task::spawn_blocking(|| ()).await.unwrap();
@@ -132,7 +132,7 @@ pub(super) mod tests {
             work(20).await;
         };
         assert_eq!(meter.run(waits).await, Ok(()));
-        assert_eq!(meter.run(work(100)).await, Err(OutOfTime));
+        assert_eq!(meter.run(work(1000)).await, Err(OutOfTime));
         meter.reset();
         assert_eq!(meter.run(work(20)).await, Ok(()));
     }

@@ -14,9 +14,36 @@ mod redact;
 mod released;
 mod worlds;
 
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
 use portcullis_config::{PluginConfig, PluginRef};
 use portcullis_core::call::Phase;
+use portcullis_core::limits::TICK;
 use portcullis_test_support::guest;
+
+use super::testing::plugins;
+use super::{PluginHost, SharedHost};
+
+/// The tick of a clock under which no slow or busy machine makes a decision meet its deadline.
+const SLOW_TICK: Duration = TICK.saturating_mul(100);
+
+/// Returns a host with [`SLOW_TICK`], for guests whose work takes long and that must meet another limit, or none.
+fn unhurried() -> &'static PluginHost {
+    static UNHURRIED: OnceLock<PluginHost> = OnceLock::new();
+    UNHURRIED.get_or_init(|| {
+        let host = plugins().clone();
+        let shared = SharedHost {
+            counts: false,
+            tick: SLOW_TICK,
+            #[cfg(feature = "compiler")]
+            compiled: host.shared.compiled.clone(),
+            started: OnceLock::new(),
+            starting: Mutex::default(),
+        };
+        PluginHost { shared: Arc::new(shared), ..host }
+    })
+}
 
 /// Returns a configuration entry for a guest of `tests/guests`.
 fn entry(name: &str, settings: serde_json::Value) -> PluginConfig {

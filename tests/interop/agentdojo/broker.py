@@ -71,7 +71,7 @@ class Broker:
 
     def end(self):
         self.process.send_signal(signal.SIGTERM)
-        self.process.communicate(timeout=60)
+        self.process.communicate(timeout=300)
         self.folder.cleanup()
 
 

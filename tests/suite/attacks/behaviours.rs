@@ -17,7 +17,7 @@ use crate::agent::Agent;
 use crate::test_dir::{Ran, signal, until};
 
 /// Longer than the grace period that a source gets before it is killed.
-const GRACE: Duration = Duration::from_secs(20);
+const GRACE: Duration = Duration::from_secs(60);
 
 /// More memory than a broker ever needs, and less than an endless line would fill in the time.
 const MAX_BROKER_KIB: u64 = 600 * 1024;

@@ -24,6 +24,8 @@ approve = "never"
 approve = "always"
 [sources.far]
 command = ["@source@", "echo"]
+required = true
+timeout = "600s"
 "#;
 
 /// The timeout for an answer that nothing may delay: shorter than the time for which other requests hang meanwhile.
@@ -173,6 +175,8 @@ fn large_bodies_wait_for_memory_and_small_ones_do_not() {
     let server = Server::start(&dir);
     let endpoint = &server.endpoint;
     let own = std::fs::read_to_string(dir.data("token")).unwrap().trim().to_owned();
+    // The source runs before anything waits.
+    echo(endpoint);
     let [mut first, mut second, mut third] = [(); 3].map(|()| Raw::open(endpoint));
     for raw in [&mut first, &mut second] {
         assert_eq!(raw.announce(endpoint, &own, 1 << 20).0, "HTTP/1.1 100 Continue");

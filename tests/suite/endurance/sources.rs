@@ -29,7 +29,7 @@ fn tools(session: &mut Session) -> Value {
 
 #[test]
 fn a_silent_source_is_restarted_and_no_session_waits_for_it() {
-    let dir = TestDir::new(&format!("{}{NEVER}", source("files", "timeout = \"1s\"")));
+    let dir = TestDir::new(&format!("{}{NEVER}", source("files", "timeout = \"2s\"")));
     write(&dir, "files", "mute\nwell");
     let server = Server::start(&dir);
     let mut first = server.endpoint.session(&json!({}));

