@@ -7,13 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use async_trait::async_trait;
 use axum::Router;
 use axum::http::Uri;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use portcullis::agent::{Agent, AgentPeer, Elicitation};
 use portcullis::broker::Broker;
 use portcullis::config::Config;
@@ -75,18 +74,19 @@ async fn serve(uri: Uri, body: Bytes) -> Response {
 #[derive(Default)]
 struct CountingAgent(AtomicUsize);
 
-#[async_trait]
 impl AgentPeer for CountingAgent {
-    async fn notify(&self, _: Notification) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+    fn notify(&self, _: Notification) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        })
     }
 
     fn elicitation(&self) -> Elicitation {
         Elicitation::None
     }
 
-    async fn request(&self, _: &portcullis::protocol::Method, _: Option<Json>) -> Answer {
-        Answer::Error(Json::null())
+    fn request<'a>(&'a self, _: &'a portcullis::protocol::Method, _: Option<Json>) -> BoxFuture<'a, Answer> {
+        Box::pin(async move { Answer::Error(Json::null()) })
     }
 }
 

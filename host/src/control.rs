@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{AbortHandle, JoinHandle};
 
@@ -133,11 +133,10 @@ pub enum ControlRefusal {
     Error(String),
 }
 
-/// The broker behind a control socket.
-#[async_trait]
+/// The broker behind a control socket. Its method returns a box for the reason that [`AgentPeer`](crate::agent::AgentPeer) gives.
 pub trait ControlHandler: Send + Sync {
     /// Does what a request asks for.
-    async fn answer(&self, request: ControlRequest) -> ControlReply;
+    fn answer(&self, request: ControlRequest) -> BoxFuture<'_, ControlReply>;
 
     /// Takes over a connection whose [`ControlRequest::Session`] was answered with a yes.
     fn connected(&self, connection: LocalConnection);

@@ -1,10 +1,9 @@
 //! The agent at the other end of a connection: its description, and how to reach it.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use serde_json::json;
 
 use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError};
@@ -82,10 +81,13 @@ impl Agent {
 }
 
 /// A way to reach the agent and the person behind it, while one of its calls is open or between calls.
-#[async_trait]
+///
+/// The methods return their futures in boxes themselves. The macro `async_trait` would add bounds between lifetimes, under which
+/// the compiler remembers nothing of what it has proved: for each method it would prove anew that all behind a session can be
+/// sent to another thread, which was most of the time in which the library was compiled.
 pub trait AgentPeer: Send + Sync {
     /// Passes on a notification that belongs to the call. Waits until there is room for it.
-    async fn notify(&self, notification: Notification);
+    fn notify(&self, notification: Notification) -> BoxFuture<'_, ()>;
 
     /// Returns the id of the agent's request as JSON, or `None` if the call is not a request of an agent.
     fn request_id(&self) -> Option<Json> {
@@ -107,18 +109,14 @@ pub trait AgentPeer: Send + Sync {
     fn elicitation(&self) -> Elicitation;
 
     /// Sends a request to the agent (legacy era) and waits for its answer, which is an error if the connection is lost.
-    async fn request(&self, method: &Method, params: Option<Json>) -> Answer;
+    fn request<'a>(&'a self, method: &'a Method, params: Option<Json>) -> BoxFuture<'a, Answer>;
 }
 
 /// Reports the broker's own progress on a request for which the agent sent a progress token.
 ///
 /// The value increases with each report of this process, as the protocol demands ("Progress"), and it is negative: a
 /// source that reports the progress of the same request later begins at zero or above.
-pub fn report_progress<'a>(
-    peer: &'a dyn AgentPeer,
-    token: &Json,
-    message: &str,
-) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+pub fn report_progress<'a>(peer: &'a dyn AgentPeer, token: &Json, message: &str) -> BoxFuture<'a, ()> {
     static REPORTS: AtomicU32 = AtomicU32::new(0);
     let progress = f64::from(REPORTS.fetch_add(1, Ordering::Relaxed)) / f64::from(u32::MAX) - 1.0;
     let params = Json::of(&json!({ "progress": progress, "message": message })).with("progressToken", token);
@@ -130,16 +128,19 @@ pub fn report_progress<'a>(
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoAgent;
 
-#[async_trait]
 impl AgentPeer for NoAgent {
-    async fn notify(&self, _: Notification) {}
+    fn notify(&self, _: Notification) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
 
     fn elicitation(&self) -> Elicitation {
         Elicitation::None
     }
 
-    async fn request(&self, _: &Method, _: Option<Json>) -> Answer {
-        Answer::Error(Json::of(&RpcError::new(RpcError::METHOD_NOT_FOUND, "there is nobody to ask")))
+    fn request<'a>(&'a self, _: &'a Method, _: Option<Json>) -> BoxFuture<'a, Answer> {
+        Box::pin(async move {
+            Answer::Error(Json::of(&RpcError::new(RpcError::METHOD_NOT_FOUND, "there is nobody to ask")))
+        })
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -40,11 +40,12 @@ pub(super) fn listen(inner: &Arc<Inner>) -> Result<ControlSocket, ControlError> 
 /// being closed.
 struct OperatedBroker(Weak<Inner>);
 
-#[async_trait]
 impl ControlHandler for OperatedBroker {
-    async fn answer(&self, request: ControlRequest) -> ControlReply {
-        let inner = self.0.upgrade().ok_or_else(|| ControlRefusal::Error("the broker is going away".to_owned()))?;
-        answer(&inner, request).await
+    fn answer(&self, request: ControlRequest) -> BoxFuture<'_, ControlReply> {
+        Box::pin(async move {
+            let inner = self.0.upgrade().ok_or_else(|| ControlRefusal::Error("the broker is going away".to_owned()))?;
+            answer(&inner, request).await
+        })
     }
 
     fn connected(&self, connection: LocalConnection) {

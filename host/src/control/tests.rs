@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+use futures_util::future::BoxFuture;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -17,19 +18,20 @@ struct Echo {
     connected: Mutex<Vec<LocalConnection>>,
 }
 
-#[async_trait]
 impl ControlHandler for Echo {
-    async fn answer(&self, request: ControlRequest) -> ControlReply {
-        match request {
-            ControlRequest::Answer { ask, .. } => Err(ControlRefusal::Error(format!("no ask {ask}"))),
-            ControlRequest::Restart { source, .. } => Err(ControlRefusal::Absent(format!("no source {source}"))),
-            ControlRequest::Session { config, .. } if config != Digest::of(b"").to_string() => {
-                Err(ControlRefusal::Absent("another configuration".to_owned()))
+    fn answer(&self, request: ControlRequest) -> BoxFuture<'_, ControlReply> {
+        Box::pin(async move {
+            match request {
+                ControlRequest::Answer { ask, .. } => Err(ControlRefusal::Error(format!("no ask {ask}"))),
+                ControlRequest::Restart { source, .. } => Err(ControlRefusal::Absent(format!("no source {source}"))),
+                ControlRequest::Session { config, .. } if config != Digest::of(b"").to_string() => {
+                    Err(ControlRefusal::Absent("another configuration".to_owned()))
+                }
+                _ if self.name == "talkative" => Ok(json!("x".repeat(2 * MAX_REQUEST_BYTES))),
+                other if self.name == "verbose" => Ok(json!(format!("{other:?}{}", "x".repeat(MAX_REPLY_BYTES)))),
+                other => Ok(json!({"broker": self.name, "request": other})),
             }
-            _ if self.name == "talkative" => Ok(json!("x".repeat(2 * MAX_REQUEST_BYTES))),
-            other if self.name == "verbose" => Ok(json!(format!("{other:?}{}", "x".repeat(MAX_REPLY_BYTES)))),
-            other => Ok(json!({"broker": self.name, "request": other})),
-        }
+        })
     }
 
     fn connected(&self, connection: LocalConnection) {

@@ -1,8 +1,7 @@
-//! The interface through which a front uses the broker. Tests of the protocol implement it with a fake.
+//! The interface through which a front uses the broker. Tests of the protocol implement it with a fake. The methods return
+//! boxes for the reason that [`AgentPeer`] gives.
 
 use std::sync::Arc;
-
-use async_trait::async_trait;
 
 use crate::agent::{Agent, AgentPeer};
 use crate::broker::Broker;
@@ -12,17 +11,17 @@ use crate::name::ProfileName;
 use crate::principal::Principal;
 use crate::protocol::{Answer, Json, Method, Notification, RpcError};
 use crate::session::{AdvertisedCapabilities, ListPage, Session};
+use futures_util::future::BoxFuture;
 
 /// A broker, which opens sessions.
-#[async_trait]
 pub(crate) trait Backend: Send + Sync {
     /// See [`Broker::open_session_of`].
-    async fn open(
-        &self,
-        profile: &ProfileName,
-        principal: &Principal,
+    fn open<'a>(
+        &'a self,
+        profile: &'a ProfileName,
+        principal: &'a Principal,
         agent: Agent,
-    ) -> Result<Arc<dyn FrontSession>, RpcError>;
+    ) -> BoxFuture<'a, Result<Arc<dyn FrontSession>, RpcError>>;
 
     /// See [`Broker::metrics`].
     fn metrics(&self) -> String;
@@ -43,20 +42,29 @@ pub(crate) trait Backend: Send + Sync {
     }
 
     /// See [`Inbox::answer`](crate::gate::Inbox::answer): the answer of a person outside the agent's channel.
-    async fn answer(&self, id: &str, answer: &GivenAnswer, by: &str) -> Result<AnswerResult, InboxError>;
+    fn answer<'a>(
+        &'a self,
+        id: &'a str,
+        answer: &'a GivenAnswer,
+        by: &'a str,
+    ) -> BoxFuture<'a, Result<AnswerResult, InboxError>>;
 }
 
 /// One open session; a *run* in the ledger.
-#[async_trait]
 pub(crate) trait FrontSession: Send + Sync {
     /// See [`Session::offers`].
-    async fn offers(&self) -> AdvertisedCapabilities;
+    fn offers(&self) -> BoxFuture<'_, AdvertisedCapabilities>;
 
     /// See [`Session::list_for`].
-    async fn list(&self, kind: ItemKind, params: &Json, peer: Arc<dyn AgentPeer>) -> Result<ListPage, RpcError>;
+    fn list<'a>(
+        &'a self,
+        kind: ItemKind,
+        params: &'a Json,
+        peer: Arc<dyn AgentPeer>,
+    ) -> BoxFuture<'a, Result<ListPage, RpcError>>;
 
     /// See [`Session::request`]: dropping the future cancels the call.
-    async fn request(&self, method: &Method, params: Json, peer: Arc<dyn AgentPeer>) -> Answer;
+    fn request<'a>(&'a self, method: &'a Method, params: Json, peer: Arc<dyn AgentPeer>) -> BoxFuture<'a, Answer>;
 
     /// See [`Session::notified`].
     fn notified(&self, notification: &Notification);
@@ -73,19 +81,20 @@ pub(crate) trait FrontSession: Send + Sync {
     }
 
     /// See [`Session::close`].
-    async fn close(&self);
+    fn close(&self) -> BoxFuture<'_, ()>;
 }
 
-#[async_trait]
 impl Backend for Broker {
-    async fn open(
-        &self,
-        profile: &ProfileName,
-        principal: &Principal,
+    fn open<'a>(
+        &'a self,
+        profile: &'a ProfileName,
+        principal: &'a Principal,
         agent: Agent,
-    ) -> Result<Arc<dyn FrontSession>, RpcError> {
-        let session: Arc<dyn FrontSession> = self.open_session_of(profile, principal.clone(), agent).await?;
-        Ok(session)
+    ) -> BoxFuture<'a, Result<Arc<dyn FrontSession>, RpcError>> {
+        Box::pin(async move {
+            let session: Arc<dyn FrontSession> = self.open_session_of(profile, principal.clone(), agent).await?;
+            Ok(session)
+        })
     }
 
     fn metrics(&self) -> String {
@@ -104,23 +113,32 @@ impl Backend for Broker {
         self.inbox().question(id)
     }
 
-    async fn answer(&self, id: &str, answer: &GivenAnswer, by: &str) -> Result<AnswerResult, InboxError> {
-        self.inbox().answer(id, answer, by, AnswerRoute::Person).await
+    fn answer<'a>(
+        &'a self,
+        id: &'a str,
+        answer: &'a GivenAnswer,
+        by: &'a str,
+    ) -> BoxFuture<'a, Result<AnswerResult, InboxError>> {
+        Box::pin(async move { self.inbox().answer(id, answer, by, AnswerRoute::Person).await })
     }
 }
 
-#[async_trait]
 impl FrontSession for Session {
-    async fn offers(&self) -> AdvertisedCapabilities {
-        Self::offers(self).await
+    fn offers(&self) -> BoxFuture<'_, AdvertisedCapabilities> {
+        Box::pin(Self::offers(self))
     }
 
-    async fn list(&self, kind: ItemKind, params: &Json, peer: Arc<dyn AgentPeer>) -> Result<ListPage, RpcError> {
-        Self::list_for(self, kind, params, peer).await
+    fn list<'a>(
+        &'a self,
+        kind: ItemKind,
+        params: &'a Json,
+        peer: Arc<dyn AgentPeer>,
+    ) -> BoxFuture<'a, Result<ListPage, RpcError>> {
+        Box::pin(Self::list_for(self, kind, params, peer))
     }
 
-    async fn request(&self, method: &Method, params: Json, peer: Arc<dyn AgentPeer>) -> Answer {
-        Self::request(self, method.clone(), params, peer).await
+    fn request<'a>(&'a self, method: &'a Method, params: Json, peer: Arc<dyn AgentPeer>) -> BoxFuture<'a, Answer> {
+        Box::pin(Self::request(self, method.clone(), params, peer))
     }
 
     fn notified(&self, notification: &Notification) {
@@ -139,7 +157,7 @@ impl FrontSession for Session {
         Self::ended(self)
     }
 
-    async fn close(&self) {
-        Self::close(self).await;
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(Self::close(self))
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use tokio::sync::{Mutex, Notify, mpsc};
 
 use super::backend::{Backend, FrontSession};
@@ -48,48 +48,65 @@ impl FakeBroker {
     }
 }
 
-#[async_trait]
 impl Backend for FakeBroker {
-    async fn open(
-        &self,
-        profile: &ProfileName,
-        principal: &Principal,
+    fn open<'a>(
+        &'a self,
+        profile: &'a ProfileName,
+        principal: &'a Principal,
         agent: Agent,
-    ) -> Result<Arc<dyn FrontSession>, RpcError> {
-        self.say(format!("open {profile} {principal} {}", agent.name));
-        Ok(Arc::new(Self { stuck: &*agent.name == "stuck", ..self.clone() }))
+    ) -> BoxFuture<'a, Result<Arc<dyn FrontSession>, RpcError>> {
+        Box::pin(async move {
+            self.say(format!("open {profile} {principal} {}", agent.name));
+            let session: Arc<dyn FrontSession> = Arc::new(Self { stuck: &*agent.name == "stuck", ..self.clone() });
+            Ok(session)
+        })
     }
 
     fn metrics(&self) -> String {
         "calls_total 7\n# EOF\n".to_owned()
     }
 
-    async fn answer(&self, id: &str, answer: &GivenAnswer, by: &str) -> Result<AnswerResult, InboxError> {
-        self.say(format!("answer {id} {} {:?} {by}", answer.approve, answer.scope));
-        Err(InboxError::Unknown(id.to_owned()))
+    fn answer<'a>(
+        &'a self,
+        id: &'a str,
+        answer: &'a GivenAnswer,
+        by: &'a str,
+    ) -> BoxFuture<'a, Result<AnswerResult, InboxError>> {
+        Box::pin(async move {
+            self.say(format!("answer {id} {} {:?} {by}", answer.approve, answer.scope));
+            Err(InboxError::Unknown(id.to_owned()))
+        })
     }
 }
 
 /// A tool as the fake lists it, with a field and a spelling that a typed model would lose.
 pub(crate) const ECHO: &str = r#"{"name":"echo", "inputSchema":{"type":"object"},"x-vendor":1E+40}"#;
 
-#[async_trait]
 impl FrontSession for FakeBroker {
-    async fn offers(&self) -> AdvertisedCapabilities {
-        if self.stuck {
-            let _dropped = SayOnDrop(Some((self.clone(), "dropped")));
-            std::future::pending::<()>().await;
-        }
-        AdvertisedCapabilities::default()
+    fn offers(&self) -> BoxFuture<'_, AdvertisedCapabilities> {
+        Box::pin(async move {
+            if self.stuck {
+                let _dropped = SayOnDrop(Some((self.clone(), "dropped")));
+                std::future::pending::<()>().await;
+            }
+            AdvertisedCapabilities::default()
+        })
     }
 
-    async fn list(&self, kind: ItemKind, _: &Json, _: Arc<dyn AgentPeer>) -> Result<ListPage, RpcError> {
-        if kind != ItemKind::Tool {
-            return Ok(ListPage { items: Arc::new([]), ttl_ms: 0, public: false, other_members: None });
-        }
-        let slow = r#"{"name":"slow","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}"#;
-        let items = [ECHO, slow].into_iter().map(|tool| Json::parse(tool).unwrap()).collect();
-        Ok(ListPage { items, ttl_ms: 0, public: false, other_members: None })
+    fn list<'a>(
+        &'a self,
+        kind: ItemKind,
+        _: &'a Json,
+        _: Arc<dyn AgentPeer>,
+    ) -> BoxFuture<'a, Result<ListPage, RpcError>> {
+        Box::pin(async move {
+            if kind != ItemKind::Tool {
+                return Ok(ListPage { items: Arc::new([]), ttl_ms: 0, public: false, other_members: None });
+            }
+            let slow = r#"{"name":"slow","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}"#;
+            let items = [ECHO, slow].into_iter().map(|tool| Json::parse(tool).unwrap()).collect();
+            Ok(ListPage { items, ttl_ms: 0, public: false, other_members: None })
+        })
     }
 
     fn notified(&self, notification: &Notification) {
@@ -98,41 +115,46 @@ impl FrontSession for FakeBroker {
 
     fn attach(&self, _: Arc<dyn AgentPeer>) {}
 
-    async fn request(&self, method: &Method, params: Json, peer: Arc<dyn AgentPeer>) -> Answer {
-        if method != "tools/call" {
-            return Answer::Error(Json::of(&RpcError::new(RpcError::METHOD_NOT_FOUND, "no such method")));
-        }
-        match params.get_str("name").as_deref() {
-            Some("echo") => {
-                let arguments = params.get("arguments").unwrap_or_else(Json::empty_object);
-                let text =
-                    format!(r#"{{ "content":[{{"type":"text","text":"echoed"}}], "x":{} }}"#, arguments.as_str());
-                Answer::Result(Json::parse(text).unwrap())
+    fn request<'a>(&'a self, method: &'a Method, params: Json, peer: Arc<dyn AgentPeer>) -> BoxFuture<'a, Answer> {
+        Box::pin(async move {
+            if method != "tools/call" {
+                return Answer::Error(Json::of(&RpcError::new(RpcError::METHOD_NOT_FOUND, "no such method")));
             }
-            Some("slow") => {
-                let dropped = SayOnDrop(Some((self.clone(), "dropped")));
-                self.say("slow");
-                self.release.notified().await;
-                dropped.forget();
-                self.say("released");
-                Answer::Result(Json::parse(r#"{"content":[]}"#).unwrap())
-            }
-            Some("progress") => {
-                let token = params.get("_meta").and_then(|meta| meta.get("progressToken")).unwrap_or_else(Json::null);
-                for progress in 1..=3 {
-                    let params = Json::of(&serde_json::json!({ "progress": progress }));
-                    let params = params.with("progressToken", &token);
-                    peer.notify(Notification { method: "notifications/progress".into(), params }).await;
+            match params.get_str("name").as_deref() {
+                Some("echo") => {
+                    let arguments = params.get("arguments").unwrap_or_else(Json::empty_object);
+                    let text =
+                        format!(r#"{{ "content":[{{"type":"text","text":"echoed"}}], "x":{} }}"#, arguments.as_str());
+                    Answer::Result(Json::parse(text).unwrap())
                 }
-                Answer::Result(Json::parse(r#"{"content":[]}"#).unwrap())
+                Some("slow") => {
+                    let dropped = SayOnDrop(Some((self.clone(), "dropped")));
+                    self.say("slow");
+                    self.release.notified().await;
+                    dropped.forget();
+                    self.say("released");
+                    Answer::Result(Json::parse(r#"{"content":[]}"#).unwrap())
+                }
+                Some("progress") => {
+                    let token =
+                        params.get("_meta").and_then(|meta| meta.get("progressToken")).unwrap_or_else(Json::null);
+                    for progress in 1..=3 {
+                        let params = Json::of(&serde_json::json!({ "progress": progress }));
+                        let params = params.with("progressToken", &token);
+                        peer.notify(Notification { method: "notifications/progress".into(), params }).await;
+                    }
+                    Answer::Result(Json::parse(r#"{"content":[]}"#).unwrap())
+                }
+                Some("ask") => ask(&*peer).await,
+                _ => Answer::Error(Json::of(&RpcError::new(RpcError::INVALID_PARAMS, "unknown tool"))),
             }
-            Some("ask") => ask(&*peer).await,
-            _ => Answer::Error(Json::of(&RpcError::new(RpcError::INVALID_PARAMS, "unknown tool"))),
-        }
+        })
     }
 
-    async fn close(&self) {
-        self.say("close");
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.say("close");
+        })
     }
 }
 

@@ -9,7 +9,7 @@ mod way;
 
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -129,16 +129,17 @@ type Admitting = tokio::task::JoinHandle<Result<AdmittedCall, CallRefusal>>;
 
 struct Agent(Elicitation);
 
-#[async_trait]
 impl AgentPeer for Agent {
-    async fn notify(&self, _: Notification) {}
+    fn notify(&self, _: Notification) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
 
     fn elicitation(&self) -> Elicitation {
         self.0
     }
 
-    async fn request(&self, _: &crate::protocol::Method, _: Option<Json>) -> Answer {
-        std::future::pending().await
+    fn request<'a>(&'a self, _: &'a crate::protocol::Method, _: Option<Json>) -> BoxFuture<'a, Answer> {
+        Box::pin(async move { std::future::pending().await })
     }
 }
 

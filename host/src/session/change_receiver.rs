@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
 
-use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 
@@ -74,30 +73,31 @@ impl ChangeTarget {
     }
 }
 
-#[async_trait]
 impl AgentPeer for ChangeReceiver {
-    async fn notify(&self, notification: Notification) {
-        if notification.method == Method::NotificationsSubscriptionsAcknowledged {
-            self.acknowledge();
-            return;
-        }
-        let target = self.target.clone();
-        if let Some(session) = target.session.upgrade() {
-            session.forget_changed(target.upstream.config.name.as_str(), &notification.method);
-        }
-        let receive = move |change| -> BoxFuture<'static, ()> {
-            let target = target.clone();
-            Box::pin(async move { target.receive(change).await })
-        };
-        self.changes.pass(self.target.upstream.config.name.as_str(), notification, receive).await;
+    fn notify(&self, notification: Notification) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            if notification.method == Method::NotificationsSubscriptionsAcknowledged {
+                self.acknowledge();
+                return;
+            }
+            let target = self.target.clone();
+            if let Some(session) = target.session.upgrade() {
+                session.forget_changed(target.upstream.config.name.as_str(), &notification.method);
+            }
+            let receive = move |change| -> BoxFuture<'static, ()> {
+                let target = target.clone();
+                Box::pin(async move { target.receive(change).await })
+            };
+            self.changes.pass(self.target.upstream.config.name.as_str(), notification, receive).await;
+        })
     }
 
     fn elicitation(&self) -> Elicitation {
         Elicitation::None
     }
 
-    async fn request(&self, _: &Method, _: Option<Json>) -> Answer {
-        nobody_to_ask()
+    fn request<'a>(&'a self, _: &'a Method, _: Option<Json>) -> BoxFuture<'a, Answer> {
+        Box::pin(async move { nobody_to_ask() })
     }
 }
 

@@ -4,7 +4,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde_json::json;
@@ -119,24 +118,25 @@ struct ProgressReader<F> {
     has_panicked: AtomicBool,
 }
 
-#[async_trait]
 impl<F: Fn(Progress) + Send + Sync> AgentPeer for ProgressReader<F> {
-    async fn notify(&self, notification: Notification) {
-        if notification.method == Method::NotificationsProgress
-            && !self.has_panicked.load(Ordering::SeqCst)
-            && let Some(progress) = notification.params.as_ref().and_then(Progress::of)
-            && catch_unwind(AssertUnwindSafe(|| (self.on_progress)(progress))).is_err()
-        {
-            self.has_panicked.store(true, Ordering::SeqCst);
-            tracing::error!("the callback for the progress of a call has panicked and is not called again");
-        }
+    fn notify(&self, notification: Notification) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            if notification.method == Method::NotificationsProgress
+                && !self.has_panicked.load(Ordering::SeqCst)
+                && let Some(progress) = notification.params.as_ref().and_then(Progress::of)
+                && catch_unwind(AssertUnwindSafe(|| (self.on_progress)(progress))).is_err()
+            {
+                self.has_panicked.store(true, Ordering::SeqCst);
+                tracing::error!("the callback for the progress of a call has panicked and is not called again");
+            }
+        })
     }
 
     fn elicitation(&self) -> Elicitation {
         NoAgent.elicitation()
     }
 
-    async fn request(&self, method: &Method, params: Option<Json>) -> Answer {
-        NoAgent.request(method, params).await
+    fn request<'a>(&'a self, method: &'a Method, params: Option<Json>) -> BoxFuture<'a, Answer> {
+        NoAgent.request(method, params)
     }
 }

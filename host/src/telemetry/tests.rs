@@ -7,6 +7,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode, Uri};
+use futures_util::future::BoxFuture;
 use opentelemetry_proto::tonic::metrics::v1::MetricsData;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::trace::v1::{Span, TracesData, span::SpanKind};
@@ -64,9 +65,10 @@ async fn remote() -> SocketAddr {
 /// The peer of an agent's request with this id, as a front passes it on.
 struct Numbered(&'static str);
 
-#[async_trait::async_trait]
 impl AgentPeer for Numbered {
-    async fn notify(&self, _: Notification) {}
+    fn notify(&self, _: Notification) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
 
     fn request_id(&self) -> Option<Json> {
         Some(Json::parse(self.0.to_owned()).unwrap())
@@ -76,8 +78,8 @@ impl AgentPeer for Numbered {
         Elicitation::None
     }
 
-    async fn request(&self, _: &crate::protocol::Method, _: Option<Json>) -> Answer {
-        panic!("nothing is asked")
+    fn request<'a>(&'a self, _: &'a crate::protocol::Method, _: Option<Json>) -> BoxFuture<'a, Answer> {
+        Box::pin(async move { panic!("nothing is asked") })
     }
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, bail};
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use portcullis::agent::{AgentPeer, Elicitation};
 use portcullis::broker::{Broker, ConnectAllError};
 use portcullis::config::{Config, most_similar};
@@ -220,13 +220,14 @@ pub(super) fn to_error(error: RpcError) -> anyhow::Error {
 /// The person at this terminal, if there is one.
 pub(super) struct Terminal;
 
-#[async_trait]
 impl AgentPeer for Terminal {
-    async fn notify(&self, notification: Notification) {
-        let message = notification.params.and_then(|params| params.get_str("message"));
-        if let Some(message) = message {
-            output::message(&escape_hidden(&message));
-        }
+    fn notify(&self, notification: Notification) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let message = notification.params.and_then(|params| params.get_str("message"));
+            if let Some(message) = message {
+                output::message(&escape_hidden(&message));
+            }
+        })
     }
 
     fn elicitation(&self) -> Elicitation {
@@ -234,13 +235,15 @@ impl AgentPeer for Terminal {
         if both { Elicitation::Request } else { Elicitation::None }
     }
 
-    async fn request(&self, _: &Method, params: Option<Json>) -> Answer {
-        let asked = tokio::task::spawn_blocking(move || ask(&params.unwrap_or_else(Json::null))).await;
-        let answer = asked.ok().and_then(Result::ok).flatten();
-        Answer::Result(Json::of(&match answer {
-            Some(answer) => json!({ "action": "accept", "content": { "answer": answer } }),
-            None => json!({ "action": "cancel" }),
-        }))
+    fn request<'a>(&'a self, _: &'a Method, params: Option<Json>) -> BoxFuture<'a, Answer> {
+        Box::pin(async move {
+            let asked = tokio::task::spawn_blocking(move || ask(&params.unwrap_or_else(Json::null))).await;
+            let answer = asked.ok().and_then(Result::ok).flatten();
+            Answer::Result(Json::of(&match answer {
+                Some(answer) => json!({ "action": "accept", "content": { "answer": answer } }),
+                None => json!({ "action": "cancel" }),
+            }))
+        })
     }
 }
 

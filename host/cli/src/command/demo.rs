@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use portcullis::agent::{AgentPeer, Elicitation};
 use portcullis::broker::Broker;
 use portcullis::config::Config;
@@ -165,9 +165,10 @@ enum Person {
     Says(&'static str),
 }
 
-#[async_trait]
 impl AgentPeer for Person {
-    async fn notify(&self, _: Notification) {}
+    fn notify(&self, _: Notification) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
 
     fn elicitation(&self) -> Elicitation {
         match self {
@@ -176,13 +177,15 @@ impl AgentPeer for Person {
         }
     }
 
-    async fn request(&self, _: &Method, params: Option<Json>) -> Answer {
-        let Self::Says(answer) = self else { return Answer::Result(Json::of(&json!({ "action": "cancel" }))) };
-        let question = params.and_then(|params| params.get_str("message")).unwrap_or_default();
-        // A reader that has gone away does not change the answer.
-        let _ = say(&format!("gate    {}", escape_hidden(&question)));
-        let _ = say(&format!("person  {answer}"));
-        Answer::Result(Json::of(&json!({ "action": "accept", "content": { "answer": answer } })))
+    fn request<'a>(&'a self, _: &'a Method, params: Option<Json>) -> BoxFuture<'a, Answer> {
+        Box::pin(async move {
+            let Self::Says(answer) = self else { return Answer::Result(Json::of(&json!({ "action": "cancel" }))) };
+            let question = params.and_then(|params| params.get_str("message")).unwrap_or_default();
+            // A reader that has gone away does not change the answer.
+            let _ = say(&format!("gate    {}", escape_hidden(&question)));
+            let _ = say(&format!("person  {answer}"));
+            Answer::Result(Json::of(&json!({ "action": "accept", "content": { "answer": answer } })))
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use crate::agent::{AgentPeer, Elicitation};
@@ -51,12 +51,13 @@ impl AgentChannel {
     }
 }
 
-#[async_trait]
 impl AgentPeer for AgentChannel {
-    async fn notify(&self, notification: Notification) {
-        if !self.out.send(Message::Notification(notification)).await {
-            tracing::debug!("an agent does not read, or has gone; a notification of a call was dropped");
-        }
+    fn notify(&self, notification: Notification) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            if !self.out.send(Message::Notification(notification)).await {
+                tracing::debug!("an agent does not read, or has gone; a notification of a call was dropped");
+            }
+        })
     }
 
     fn request_id(&self) -> Option<Json> {
@@ -81,31 +82,33 @@ impl AgentPeer for AgentChannel {
         }
     }
 
-    async fn request(&self, method: &Method, params: Option<Json>) -> Answer {
-        if self.era == Era::Modern {
-            return refusal("an agent of this era is asked only by `input_required`");
-        }
-        let mut ask = match self.asks.open(self.out.clone()) {
-            Ok(ask) => ask,
-            Err(error) => return Answer::Error(Json::of(&error)),
-        };
-        let request = Request { id: ask.id.clone(), method: method.to_owned(), params };
-        if !self.out.send(Message::Request(request)).await {
-            return lost();
-        }
-        let lost_before_the_end = async {
-            self.out.closed().await;
-            if self.outlived.load(Ordering::Relaxed) {
-                std::future::pending::<()>().await;
+    fn request<'a>(&'a self, method: &'a Method, params: Option<Json>) -> BoxFuture<'a, Answer> {
+        Box::pin(async move {
+            if self.era == Era::Modern {
+                return refusal("an agent of this era is asked only by `input_required`");
             }
-        };
-        tokio::select! {
-            answer = &mut ask.answer => {
-                ask.settled = true;
-                answer.unwrap_or_else(|_| lost())
+            let mut ask = match self.asks.open(self.out.clone()) {
+                Ok(ask) => ask,
+                Err(error) => return Answer::Error(Json::of(&error)),
+            };
+            let request = Request { id: ask.id.clone(), method: method.to_owned(), params };
+            if !self.out.send(Message::Request(request)).await {
+                return lost();
             }
-            () = lost_before_the_end => lost(),
-        }
+            let lost_before_the_end = async {
+                self.out.closed().await;
+                if self.outlived.load(Ordering::Relaxed) {
+                    std::future::pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                answer = &mut ask.answer => {
+                    ask.settled = true;
+                    answer.unwrap_or_else(|_| lost())
+                }
+                () = lost_before_the_end => lost(),
+            }
+        })
     }
 }
 

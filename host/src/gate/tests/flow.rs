@@ -3,6 +3,7 @@ use crate::call::CallView;
 use crate::config::{PluginConfig, PluginRef};
 use crate::flow::{Effect, PRIVATE};
 use crate::plugin::{NativeError, NativePlugins, NativePolicy, PluginHost, Verdict};
+use async_trait::async_trait;
 
 /// A policy that denies everything and can ask for the information flow.
 struct DeniesAll;

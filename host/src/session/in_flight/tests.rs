@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use portcullis_jail::Launcher;
 use tokio::sync::{Notify, oneshot};
 
@@ -32,31 +32,34 @@ struct RecordingAgent {
     outlived: AtomicUsize,
 }
 
-#[async_trait]
 impl AgentPeer for RecordingAgent {
-    async fn notify(&self, notification: Notification) {
-        self.count.fetch_add(1, Ordering::SeqCst);
-        if let Some(out) = &*self.chatter.lock().unwrap() {
-            out.try_send(progress("notifications/progress")).unwrap();
-        }
-        self.told.lock().unwrap().push(notification.method.to_string());
+    fn notify(&self, notification: Notification) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.count.fetch_add(1, Ordering::SeqCst);
+            if let Some(out) = &*self.chatter.lock().unwrap() {
+                out.try_send(progress("notifications/progress")).unwrap();
+            }
+            self.told.lock().unwrap().push(notification.method.to_string());
+        })
     }
 
     fn elicitation(&self) -> Elicitation {
         Elicitation::None
     }
 
-    async fn request(&self, _: &crate::protocol::Method, _: Option<Json>) -> Answer {
-        struct Open<'a>(&'a Notify);
-        impl Drop for Open<'_> {
-            fn drop(&mut self) {
-                self.0.notify_one();
+    fn request<'a>(&'a self, _: &'a crate::protocol::Method, _: Option<Json>) -> BoxFuture<'a, Answer> {
+        Box::pin(async move {
+            struct Open<'a>(&'a Notify);
+            impl Drop for Open<'_> {
+                fn drop(&mut self) {
+                    self.0.notify_one();
+                }
             }
-        }
-        let _open = Open(&self.withdrawn);
-        self.asked.notify_one();
-        self.answering.notified().await;
-        Answer::Result(Json::empty_object())
+            let _open = Open(&self.withdrawn);
+            self.asked.notify_one();
+            self.answering.notified().await;
+            Answer::Result(Json::empty_object())
+        })
     }
 
     fn ended_before_its_questions(&self) {
