@@ -133,7 +133,8 @@ pub enum ControlRefusal {
     Error(String),
 }
 
-/// The broker behind a control socket. Its method returns a box for the reason that [`AgentPeer`](crate::agent::AgentPeer) gives.
+/// The broker behind a control socket. Its method returns a box for the reason that
+/// [`AgentPeer`](crate::agent::AgentPeer) gives.
 pub trait ControlHandler: Send + Sync {
     /// Does what a request asks for.
     fn answer(&self, request: ControlRequest) -> BoxFuture<'_, ControlReply>;

@@ -19,7 +19,8 @@
 //! 6. The outcome passes the gate too and is recorded, and the caller gets what the gate released. [`verify_ledger`]
 //!    checks the records.
 //!
-//! What is not exported here or in [`error`] by name is internal and promises no stability, even where the compiler can reach it.
+//! What is not exported here or in [`error`] by name is internal and promises no stability, even where the compiler can
+//! reach it.
 //!
 //! # Example
 //! ```

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::call::{Outcome, SessionId};
@@ -193,7 +194,6 @@ pub struct ConnectionHealth {
 
 /// A session as its sources see it: what they may know of the agent, and the channel to the agent for what belongs to
 /// no call.
-#[async_trait]
 #[doc(hidden)]
 pub trait SourceClient: Send + Sync {
     /// Returns the session. `None` for a caller without one, such as the command line: then no connection is made for
@@ -224,10 +224,10 @@ pub trait SourceClient: Send + Sync {
     fn log_level(&self) -> Option<Json>;
 
     /// Takes a notification that belongs to no call. The source's other messages wait meanwhile.
-    async fn notify(&self, source: &str, notification: Notification);
+    fn notify<'a>(&'a self, source: &'a str, notification: Notification) -> BoxFuture<'a, ()>;
 
     /// Puts a request of the source to the agent, if no open call could carry it.
-    async fn request(&self, source: &str, request: Request) -> Answer;
+    fn request<'a>(&'a self, source: &'a str, request: Request) -> BoxFuture<'a, Answer>;
 }
 
 /// A peer that declares no capabilities and ignores notifications, for callers that only want to see what a source
@@ -235,7 +235,6 @@ pub trait SourceClient: Send + Sync {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoClient;
 
-#[async_trait]
 impl SourceClient for NoClient {
     fn session(&self) -> Option<&SessionId> {
         None
@@ -249,10 +248,12 @@ impl SourceClient for NoClient {
         None
     }
 
-    async fn notify(&self, _: &str, _: Notification) {}
+    fn notify<'a>(&'a self, _: &'a str, _: Notification) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
 
-    async fn request(&self, _: &str, _: Request) -> Answer {
-        nobody_to_ask()
+    fn request<'a>(&'a self, _: &'a str, _: Request) -> BoxFuture<'a, Answer> {
+        Box::pin(async move { nobody_to_ask() })
     }
 }
 

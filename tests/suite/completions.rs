@@ -45,12 +45,13 @@ fn names_of_a_trusted_configuration_are_completed_without_starting_anything() {
 
     let listed = dir.run(&["tools"]);
     assert!(listed.out.contains("files__echo") && listed.out.contains("calc__add"), "{}{}", listed.out, listed.err);
+    dir.await_no_process();
     let records = dir.records().len();
     assert!(tools(&dir).contains(&"files__echo".to_owned()));
     assert_eq!(offered(&dir, "portcullis call calc__a"), ["calc__add"]);
     assert_eq!(offered(&dir, "portcullis audit --tool calc__a"), ["calc__add"]);
     assert_eq!(dir.records().len(), records, "completion records nothing, as it starts no broker");
-    dir.await_no_process();
+    assert!(dir.processes().is_empty(), "completion starts no source");
 }
 
 #[test]

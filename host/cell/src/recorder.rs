@@ -159,8 +159,8 @@ impl Default for Recording {
 }
 
 impl Recording {
-    /// Returns what was attempted so far, in the order of first attempts. Waits up to a second for what is still being
-    /// looked up.
+    /// Returns what was attempted so far, in the order of first attempts. Waits up to five seconds for what is still
+    /// being looked up.
     #[must_use]
     pub fn attempts(&self) -> Vec<RecordedAttempt> {
         let waiting = self.looked_up.wait_timeout_while(self.seen.lock(), LOOK_WAIT, |seen| seen.waiting > 0);

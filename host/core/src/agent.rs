@@ -82,9 +82,9 @@ impl Agent {
 
 /// A way to reach the agent and the person behind it, while one of its calls is open or between calls.
 ///
-/// The methods return their futures in boxes themselves. The macro `async_trait` would add bounds between lifetimes, under which
-/// the compiler remembers nothing of what it has proved: for each method it would prove anew that all behind a session can be
-/// sent to another thread, which was most of the time in which the library was compiled.
+/// The methods return their futures in boxes themselves. The macro `async_trait` would add bounds between lifetimes,
+/// under which the compiler remembers nothing of what it has proved: for each method it would prove anew that all
+/// behind a session can be sent to another thread, which was most of the time in which the library was compiled.
 pub trait AgentPeer: Send + Sync {
     /// Passes on a notification that belongs to the call. Waits until there is room for it.
     fn notify(&self, notification: Notification) -> BoxFuture<'_, ()>;

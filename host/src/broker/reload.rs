@@ -30,7 +30,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// # Example
 /// ```
-/// # async fn reload(broker: &portcullis::Broker, config: portcullis::Config) -> Result<(), portcullis::error::ReloadError> {
+/// # use portcullis::{Broker, Config, error::ReloadError};
+/// # async fn reload(broker: &Broker, config: Config) -> Result<(), ReloadError> {
 /// let summary: portcullis::ReloadSummary = broker.reload(config).await?;
 /// println!("{} sources were added", summary.added.len());
 /// # Ok(())

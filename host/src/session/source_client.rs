@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
@@ -160,7 +159,6 @@ impl ConfiguredSession {
     }
 }
 
-#[async_trait]
 impl SourceClient for Session {
     fn session(&self) -> Option<&SessionId> {
         Some(&self.agent_side.opened_by.session)
@@ -188,30 +186,34 @@ impl SourceClient for Session {
         self.agent_side.sink.level().clone()
     }
 
-    async fn notify(&self, source: &str, notification: Notification) {
-        self.current().forget_changed(source, &notification.method);
-        let (side, name) = (Arc::downgrade(&self.agent_side), source.to_owned());
-        let tell = move |notification| -> BoxFuture<'static, ()> {
-            let (side, name) = (side.clone(), name.clone());
-            Box::pin(async move {
-                let Some(session) = side.upgrade().and_then(|side| side.session()) else { return };
-                let configured = session.current();
-                if let Some(upstream) = configured.upstream(&name) {
-                    configured.notify_agent(&upstream, notification).await;
-                }
-            })
-        };
-        self.agent_side.changes.pass(source, notification, tell).await;
+    fn notify<'a>(&'a self, source: &'a str, notification: Notification) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            self.current().forget_changed(source, &notification.method);
+            let (side, name) = (Arc::downgrade(&self.agent_side), source.to_owned());
+            let tell = move |notification| -> BoxFuture<'static, ()> {
+                let (side, name) = (side.clone(), name.clone());
+                Box::pin(async move {
+                    let Some(session) = side.upgrade().and_then(|side| side.session()) else { return };
+                    let configured = session.current();
+                    if let Some(upstream) = configured.upstream(&name) {
+                        configured.notify_agent(&upstream, notification).await;
+                    }
+                })
+            };
+            self.agent_side.changes.pass(source, notification, tell).await;
+        })
     }
 
-    async fn request(&self, source: &str, request: protocol::Request) -> Answer {
-        let side = &self.agent_side;
-        let peer = if side.agent.era == Era::Legacy { side.sink.peer().await } else { None };
-        let configured = self.current();
-        match (configured.upstream(source), peer) {
-            (Some(upstream), Some(peer)) => configured.ask(&upstream, request, &peer).await,
-            _ => nobody_to_ask(),
-        }
+    fn request<'a>(&'a self, source: &'a str, request: protocol::Request) -> BoxFuture<'a, Answer> {
+        Box::pin(async move {
+            let side = &self.agent_side;
+            let peer = if side.agent.era == Era::Legacy { side.sink.peer().await } else { None };
+            let configured = self.current();
+            match (configured.upstream(source), peer) {
+                (Some(upstream), Some(peer)) => configured.ask(&upstream, request, &peer).await,
+                _ => nobody_to_ask(),
+            }
+        })
     }
 }
 

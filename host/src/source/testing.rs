@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
 use super::{CallEventSender, ConcurrencyLimit, NoClient, SourceClient, SupervisionConfig, nobody_to_ask};
@@ -62,7 +62,6 @@ impl RecordingClient {
     }
 }
 
-#[async_trait]
 impl SourceClient for RecordingClient {
     fn session(&self) -> Option<&SessionId> {
         Some(&self.session)
@@ -76,12 +75,14 @@ impl SourceClient for RecordingClient {
     fn log_level(&self) -> Option<Json> {
         None
     }
-    async fn notify(&self, _: &str, notification: Notification) {
-        self.received.lock().unwrap().push(notification.method.to_string());
-        self.news.notify_one();
+    fn notify<'a>(&'a self, _: &'a str, notification: Notification) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            self.received.lock().unwrap().push(notification.method.to_string());
+            self.news.notify_one();
+        })
     }
-    async fn request(&self, _: &str, _: Request) -> Answer {
-        nobody_to_ask()
+    fn request<'a>(&'a self, _: &'a str, _: Request) -> BoxFuture<'a, Answer> {
+        Box::pin(async move { nobody_to_ask() })
     }
 }
 

@@ -30,7 +30,7 @@ async fn call(ledger: &Ledger) -> Result<Result<u64, LedgerError>, tokio::task::
 const SOME: usize = 20;
 
 /// The number of calls of which one writes on its own thread where any may, however busy the machine is.
-const MANY: usize = 2_000;
+const MANY: usize = 100;
 
 /// Makes calls until one writes on its own thread, as far as it does within this many. The thread of the ledger may
 /// still hold the writer after it has answered.

@@ -3,6 +3,7 @@
 mod limits;
 mod questions;
 
+use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::Mutex as AsyncMutex;
 
@@ -124,7 +125,6 @@ impl Agent {
     }
 }
 
-#[async_trait::async_trait]
 impl SourceClient for Agent {
     fn session(&self) -> Option<&SessionId> {
         Some(&self.session)
@@ -135,12 +135,16 @@ impl SourceClient for Agent {
     fn log_level(&self) -> Option<Json> {
         None
     }
-    async fn notify(&self, _: &str, _: Notification) {}
-    async fn request(&self, _: &str, request: Request) -> Answer {
-        if !self.answers {
-            std::future::pending::<()>().await;
-        }
-        Answer::Result(Json::of(&json!({ "of the session": request.method.to_string() })))
+    fn notify<'a>(&'a self, _: &'a str, _: Notification) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+    fn request<'a>(&'a self, _: &'a str, request: Request) -> BoxFuture<'a, Answer> {
+        Box::pin(async move {
+            if !self.answers {
+                std::future::pending::<()>().await;
+            }
+            Answer::Result(Json::of(&json!({ "of the session": request.method.to_string() })))
+        })
     }
 }
 

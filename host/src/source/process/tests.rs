@@ -118,12 +118,17 @@ impl Bench {
 
     /// Waits until no such process runs.
     async fn gone(&self) {
+        self.gone_within(Duration::from_secs(60)).await;
+    }
+
+    /// Waits so long at most until no such process runs.
+    async fn gone_within(&self, time: Duration) {
         let ended = async {
             while self.alive() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), ended).await.expect("something lives");
+        tokio::time::timeout(time, ended).await.expect("something lives");
     }
 }
 

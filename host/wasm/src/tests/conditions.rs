@@ -22,14 +22,18 @@ const WITHOUT_CONDITION: u64 = 33_300;
 /// The instructions that one more rule, with a condition on two arguments, may add to that.
 const CONDITION: u64 = 7_300;
 
+/// The instructions that a decision may take whose condition uses up its steps, with a megabyte of arguments: few
+/// enough for the time that a decision has.
+const WITHIN_STEPS: u64 = 60_000_000;
+
 async fn rules(settings: Value) -> Policy {
     let plugin = PluginRef::Builtin("rules".to_owned());
     let config = PluginConfig { plugin, settings, on: vec![Phase::Call], shadow: false, grant: vec![], file: None };
     unhurried().policy(&config).await.unwrap()
 }
 
-/// Returns the instructions of one decision.
-async fn instructions(settings: &Value, arguments: &str) -> u64 {
+/// Returns the verdict of one decision, and its instructions.
+async fn instructions(settings: &Value, arguments: &str) -> (Verdict, u64) {
     let engine = Engine::new(Config::new().epoch_interruption(true).consume_fuel(true)).unwrap();
     let bytes = PluginBytes::new("builtin:rules".into(), builtin::find("rules").unwrap().to_vec());
     let component = Component::from_binary(&engine, builtin::find("rules").unwrap()).unwrap();
@@ -44,8 +48,8 @@ async fn instructions(settings: &Value, arguments: &str) -> u64 {
     let slot = std::sync::Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
     let mut live = ReadyInstance::new(world, store, slot);
     let before = live.store.get_fuel().unwrap();
-    assert_eq!(live.check().await.unwrap(), Verdict::Pass);
-    before - live.store.get_fuel().unwrap()
+    let verdict = live.check().await.unwrap();
+    (verdict, before - live.store.get_fuel().unwrap())
 }
 
 #[tokio::test]
@@ -59,7 +63,10 @@ async fn a_condition_costs_what_it_may_and_rules_without_one_pay_nothing() {
     let mut with_condition = plain.clone();
     let condition = "!arguments.path.startsWith('/srv/') || arguments.size > 100";
     with_condition["deny"].as_array_mut().unwrap().push(json!({ "tool": "files__read", "when": condition }));
-    let (plain, condition) = (instructions(&plain, &arguments).await, instructions(&with_condition, &arguments).await);
+    let (passed, plain) = instructions(&plain, &arguments).await;
+    assert_eq!(passed, Verdict::Pass);
+    let (passed, condition) = instructions(&with_condition, &arguments).await;
+    assert_eq!(passed, Verdict::Pass);
     eprintln!("without a condition {plain} instructions, with one {condition}");
     assert!(plain <= WITHOUT_CONDITION, "without a condition: {plain} instructions, of {WITHOUT_CONDITION}");
     let added = condition.saturating_sub(plain);
@@ -83,7 +90,11 @@ async fn a_condition_over_large_lists_denies_within_its_steps() {
         "arguments.a.all(x, !arguments.s.contains('y'))",
         "size(arguments.a.map(x, arguments.s + arguments.s)) == 1",
     ] {
-        assert_eq!(code(condition, &list).await, "condition-error", "{condition}");
+        let settings = json!({ "deny": [{ "tool": "files__*", "when": condition }] });
+        let (verdict, instructions) = instructions(&settings, &list).await;
+        assert!(matches!(&verdict, Verdict::Deny(Denial { code, .. }) if code == "condition-error"), "{verdict:?}");
+        eprintln!("{condition}: {instructions} instructions");
+        assert!(instructions <= WITHIN_STEPS, "{condition}: {instructions} instructions, of {WITHIN_STEPS}");
     }
 }
 

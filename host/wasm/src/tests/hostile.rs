@@ -12,9 +12,9 @@ use super::super::*;
 use super::{entry, unhurried};
 use portcullis_core::testing::{caller, view};
 
-/// Takes decisions beside a hostile guest until that has ended, and returns how many there were.
-async fn undisturbed<T>(hostile: impl Future<Output = T>) -> (T, usize) {
-    let plain = plugins().policy(&entry("plain", json!({ "refuse": "evil" }))).await.unwrap();
+/// Takes decisions beside a hostile guest of this host until that has ended, and returns how many there were.
+async fn undisturbed<T>(host: &PluginHost, hostile: impl Future<Output = T>) -> (T, usize) {
+    let plain = host.policy(&entry("plain", json!({ "refuse": "evil" }))).await.unwrap();
     // Its first instance is made before the hostile guest runs.
     assert_eq!(plain.check(&view(r#"{"path":"good"}"#)).await, Ok(Verdict::Pass));
     let decided = AtomicUsize::new(0);
@@ -37,7 +37,7 @@ async fn undisturbed<T>(hostile: impl Future<Output = T>) -> (T, usize) {
 async fn fails(host: &PluginHost, name: &str, arguments: &str) -> FailureCode {
     let policy = host.policy(&entry(name, json!({}))).await.unwrap();
     let view = view(arguments);
-    let (both, decided) = undisturbed(async { (policy.check(&view).await, policy.check(&view).await) }).await;
+    let (both, decided) = undisturbed(host, async { (policy.check(&view).await, policy.check(&view).await) }).await;
     let (first, second) = (both.0.unwrap_err(), both.1.unwrap_err());
     assert_eq!(first, second);
     assert!(name != "loop" || decided > 0, "nothing was decided beside {name}");
@@ -79,7 +79,7 @@ async fn an_error_of_the_plugin_is_a_failure_in_its_words() {
 
 #[tokio::test]
 async fn a_loop_in_configure_stops_the_start() {
-    let (result, _) = undisturbed(plugins().policy(&entry("loop", json!({ "in": "configure" })))).await;
+    let (result, _) = undisturbed(plugins(), plugins().policy(&entry("loop", json!({ "in": "configure" })))).await;
     match result {
         Err(PluginError::Start { code, .. }) => assert_eq!(code, FailureCode::Deadline.as_str()),
         other => panic!("{other:?}"),
@@ -102,7 +102,7 @@ async fn an_answer_that_breaks_the_contract_is_a_failure() {
         ("bad code", "Not A Code"),
     ] {
         let view = view(&json!({ "do": lie }).to_string());
-        let (result, _) = undisturbed(transform.rewrite(&view, Arc::new(NoVault))).await;
+        let (result, _) = undisturbed(plugins(), transform.rewrite(&view, Arc::new(NoVault))).await;
         let failure = result.unwrap_err();
         assert_eq!(failure.code, FailureCode::Output, "{lie}: {failure}");
         assert!(failure.detail.contains(named), "{lie}: {failure}");

@@ -22,8 +22,8 @@ impl Guest for Lie {
             return Ok(Change::Replace("[1]".into()));
         }
         if says("huge") {
-            // In one allocation that is filled at once, so that it exceeds the limit on the size of an answer, and neither that on
-            // memory nor the deadline.
+            // In one allocation that is filled at once, so that it exceeds the limit on the size of an answer, and neither
+            // that on memory nor the deadline.
             let mut text = Vec::with_capacity((9 << 20) + 16);
             text.extend_from_slice(b"{\"a\":\"");
             text.resize(9 << 20, b'x');

@@ -2,6 +2,7 @@
 //! leave.
 
 use super::*;
+use futures_util::future::BoxFuture;
 
 #[tokio::test]
 async fn an_oversized_answer_fails_its_call_and_names_the_size() {
@@ -88,6 +89,7 @@ async fn a_source_that_ignores_everything_is_killed_with_its_children() {
             bench.source = Bench::new("echo").source;
         } else {
             tokio::time::timeout(crate::limits::CLOSE_DEADLINE * 3, bench.source.close()).await.unwrap();
+            bench.gone_within(crate::limits::CLOSE_DEADLINE).await;
         }
         bench.gone().await;
     }
@@ -140,7 +142,6 @@ async fn a_tool_whose_definition_has_changed_is_not_called() {
 /// A session whose agent declares these capabilities.
 struct Peer(SessionId, Data);
 
-#[async_trait]
 impl SourceClient for Peer {
     fn session(&self) -> Option<&SessionId> {
         Some(&self.0)
@@ -154,10 +155,12 @@ impl SourceClient for Peer {
         None
     }
 
-    async fn notify(&self, _: &str, _: crate::protocol::Notification) {}
+    fn notify<'a>(&'a self, _: &'a str, _: crate::protocol::Notification) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
 
-    async fn request(&self, _: &str, _: crate::protocol::Request) -> Answer {
-        crate::source::nobody_to_ask()
+    fn request<'a>(&'a self, _: &'a str, _: crate::protocol::Request) -> BoxFuture<'a, Answer> {
+        Box::pin(async move { crate::source::nobody_to_ask() })
     }
 }
 

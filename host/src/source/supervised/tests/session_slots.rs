@@ -1,6 +1,7 @@
 //! Connections that sessions have to themselves: made at first use, closed when idle, and closed to make room for
 //! others.
 
+use futures_util::future::BoxFuture;
 use serde_json::{Value as Data, json};
 
 use super::*;
@@ -15,7 +16,6 @@ struct Peer {
     declared: Data,
 }
 
-#[async_trait]
 impl SourceClient for Peer {
     fn session(&self) -> Option<&SessionId> {
         Some(&self.session)
@@ -33,10 +33,12 @@ impl SourceClient for Peer {
         None
     }
 
-    async fn notify(&self, _: &str, _: Notification) {}
+    fn notify<'a>(&'a self, _: &'a str, _: Notification) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
 
-    async fn request(&self, _: &str, _: Request) -> Answer {
-        crate::source::nobody_to_ask()
+    fn request<'a>(&'a self, _: &'a str, _: Request) -> BoxFuture<'a, Answer> {
+        Box::pin(async move { crate::source::nobody_to_ask() })
     }
 }
 
