@@ -102,7 +102,7 @@ fn main() {
     let figures = json!({
         "program-mib": mib(program.len() >> 10),
         "resident-mib": mib(resident),
-        "first-answer-ms": (first_answer.as_secs_f64() * 1e3).round(),
+        "first-answer-ms": (first_answer.as_secs_f64() * 1e3).round() as u64,
         "call-ms": (call.as_secs_f64() * 1e5).round() / 1e2,
     });
     let figures = serde_json::to_string_pretty(&figures).unwrap();
@@ -112,9 +112,9 @@ fn main() {
     }
 }
 
-/// Returns whole MiB, rounded up.
+/// Returns whole MiB, rounded to the nearest.
 fn mib(kib: u64) -> u64 {
-    kib.div_ceil(1 << 10)
+    (kib + 512) >> 10
 }
 
 /// Returns the median of so many measurements, after a first one that does not count.
