@@ -280,7 +280,7 @@ pub use portcullis_ledger::verify as verify_ledger;
 /// # Example
 /// ```
 /// use portcullis::{Concern, Verdict};
-/// let concern = Concern { code: "out-of-hours".to_owned(), message: "it is night".to_owned() };
+/// let concern = Concern::new("out-of-hours", "it is night");
 /// assert_eq!(Verdict::ask("out-of-hours", "it is night"), Verdict::Ask(concern));
 /// ```
 #[doc(inline)]
@@ -290,7 +290,7 @@ pub use portcullis_wasm::Concern;
 /// # Example
 /// ```
 /// use portcullis::{Denial, Verdict};
-/// let denial = Denial { code: "off-duty".to_owned(), message: "ada is not on duty".to_owned() };
+/// let denial = Denial::new("off-duty", "ada is not on duty");
 /// assert_eq!(Verdict::deny("off-duty", "ada is not on duty"), Verdict::Deny(denial));
 /// ```
 #[doc(inline)]
