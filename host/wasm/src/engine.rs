@@ -14,15 +14,28 @@ use super::error::PluginError;
 /// an instance may use.
 const ADDRESSABLE: usize = 1 << 32;
 
-/// Starts an engine, and the clock that ticks for it once in `tick`. If the engine `counts`, it keeps the number of
-/// instructions that each guest runs, which makes guests slower.
+/// The settings of an engine and its clock.
+pub(crate) struct EngineSettings {
+    /// True if the engine keeps the number of instructions that each guest runs, which makes guests slower.
+    pub(crate) counts: bool,
+    /// The time of one tick of the clock: [`limits::TICK`], except in tests whose subject is no deadline.
+    pub(crate) tick: Duration,
+}
+
+impl Default for EngineSettings {
+    fn default() -> Self {
+        Self { counts: false, tick: limits::TICK }
+    }
+}
+
+/// Starts an engine, and the clock that ticks for it.
 ///
 /// # Errors
 /// Why they cannot start.
-pub(crate) fn start(counts: bool, tick: Duration) -> Result<(Engine, Arc<EpochClock>), String> {
+pub(crate) fn start(settings: &EngineSettings) -> Result<(Engine, Arc<EpochClock>), String> {
     let failed = |error: wasmtime::Error| format!("{error:#}");
     let mut config = config().map_err(failed)?;
-    config.consume_fuel(counts);
+    config.consume_fuel(settings.counts);
     let pooling = InstanceAllocationStrategy::Pooling(pool());
     let engine = Engine::new(config.allocation_strategy(pooling)).or_else(|error| {
         // The pool reserves terabytes of address space, which a small `ulimit -v` forbids.
@@ -30,7 +43,7 @@ pub(crate) fn start(counts: bool, tick: Duration) -> Result<(Engine, Arc<EpochCl
         Engine::new(config.allocation_strategy(InstanceAllocationStrategy::OnDemand))
     });
     let engine = engine.map_err(failed)?;
-    let clock = EpochClock::start(&engine, tick)?;
+    let clock = EpochClock::start(&engine, settings.tick)?;
     Ok((engine, clock))
 }
 

@@ -14,7 +14,6 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 
 use portcullis_config::{PluginConfig, PluginRef};
 use portcullis_core::digest::Digest;
@@ -80,6 +79,7 @@ use clock::EpochClock;
 use compiled::Cache;
 use decide::PolicyCode;
 use descriptors::Descriptors;
+use engine::EngineSettings;
 use instance_pool::{InstancePool, InstanceSlots};
 use load::{AllowedImports, LoadedCode, PluginBytes};
 use v0_1::World;
@@ -100,11 +100,9 @@ impl std::fmt::Debug for PluginHost {
 }
 
 /// What all clones of a plugin host share.
+#[derive(Default)]
 struct SharedHost {
-    /// True if the engine counts the instructions that guests run.
-    counts: bool,
-    /// The time of one tick of the clock: [`limits::TICK`], except in tests whose subject is no deadline.
-    tick: Duration,
+    settings: EngineSettings,
     #[cfg(feature = "compiler")]
     compiled: Option<Arc<Cache>>,
     /// The host, once its engine has started. A broker without plugins and components never needs it.
@@ -128,7 +126,7 @@ struct Host {
 
 impl Host {
     fn start(shared: &SharedHost) -> Result<Self, String> {
-        let (engine, clock) = engine::start(shared.counts, shared.tick)?;
+        let (engine, clock) = engine::start(&shared.settings)?;
         Ok(Self {
             engine,
             clock,
@@ -174,12 +172,9 @@ impl PluginHost {
         #[cfg(not(feature = "compiler"))]
         let _ = cache_dir;
         let shared = SharedHost {
-            counts: false,
-            tick: limits::TICK,
             #[cfg(feature = "compiler")]
             compiled: cache_dir.map(cache).transpose()?.map(Arc::new),
-            started: OnceLock::new(),
-            starting: Mutex::default(),
+            ..SharedHost::default()
         };
         Ok(Self { shared: Arc::new(shared), reader: Arc::new(reader), natives: Arc::default() })
     }
@@ -189,13 +184,8 @@ impl PluginHost {
     #[cfg(feature = "compiler")]
     #[must_use]
     pub fn counting(&self) -> Self {
-        let shared = SharedHost {
-            counts: true,
-            tick: limits::TICK,
-            compiled: None,
-            started: OnceLock::new(),
-            starting: Mutex::default(),
-        };
+        let settings = EngineSettings { counts: true, ..EngineSettings::default() };
+        let shared = SharedHost { settings, ..SharedHost::default() };
         Self { shared: Arc::new(shared), ..self.clone() }
     }
 

@@ -14,7 +14,7 @@ mod redact;
 mod released;
 mod worlds;
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use portcullis_config::{PluginConfig, PluginRef};
@@ -22,6 +22,7 @@ use portcullis_core::call::Phase;
 use portcullis_core::limits::TICK;
 use portcullis_test_support::guest;
 
+use super::engine::EngineSettings;
 use super::testing::plugins;
 use super::{PluginHost, SharedHost};
 
@@ -34,12 +35,10 @@ fn unhurried() -> &'static PluginHost {
     UNHURRIED.get_or_init(|| {
         let host = plugins().clone();
         let shared = SharedHost {
-            counts: false,
-            tick: SLOW_TICK,
+            settings: EngineSettings { tick: SLOW_TICK, ..EngineSettings::default() },
             #[cfg(feature = "compiler")]
             compiled: host.shared.compiled.clone(),
-            started: OnceLock::new(),
-            starting: Mutex::default(),
+            ..SharedHost::default()
         };
         PluginHost { shared: Arc::new(shared), ..host }
     })
