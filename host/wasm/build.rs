@@ -16,7 +16,8 @@ const PLUGINS: [&str; 8] = ["rules", "flow", "approval-memory", "redact", "jsonl
 const TARGET: &str = "wasm32-unknown-unknown";
 
 /// The plugins that contain the engine of a language. They are built apart from the others, whose dependencies would
-/// otherwise get the features that the engine needs, and with them their size.
+/// otherwise get the features that the engine needs, and with them their size. They also have a folder of their own:
+/// their stack is another, and with other flags cargo would build the dependencies of both anew at each change.
 const ENGINES: [&str; 1] = ["cedar"];
 
 /// The plugins that import files or the network, and therefore WASI. The linker for this target makes
@@ -67,11 +68,15 @@ fn build_all(root: &Path) -> PathBuf {
         println!("cargo::rerun-if-changed={}", root.join(input).display());
     }
 
-    let groups =
-        [(TARGET, PLUGINS.as_slice(), STACK), (TARGET, &ENGINES, ENGINE_STACK), (WASI_TARGET, &WASI_PLUGINS, STACK)];
-    for (target, names, stack) in groups {
+    let folders = target_folder(&out);
+    let groups = [
+        ("guests", TARGET, PLUGINS.as_slice(), STACK),
+        ("engines", TARGET, &ENGINES, ENGINE_STACK),
+        ("guests", WASI_TARGET, &WASI_PLUGINS, STACK),
+    ];
+    for (folder, target, names, stack) in groups {
         ensure_target(target);
-        let built = build(root, &guest_folder(&out), target, names, stack);
+        let built = build(root, &folders.join(folder), target, names, stack);
         for name in names {
             let module = built.join(format!("portcullis_{}.wasm", name.replace('-', "_")));
             let file = out.join(format!("{name}.wasm"));
@@ -82,13 +87,13 @@ fn build_all(root: &Path) -> PathBuf {
     out
 }
 
-/// Returns the target folder for the plugins. It is a separate one, because the cargo that runs this script holds the
-/// lock of its own. It is next to the folders of the profiles, so that dev and release builds share it.
-fn guest_folder(out: &Path) -> PathBuf {
+/// Returns the folder that holds the target folders for plugins. The plugins have separate ones, because the cargo that
+/// runs this script holds the lock of its own; they are next to the folders of the profiles, so that all builds share them.
+fn target_folder(out: &Path) -> &Path {
     // OUT_DIR is TARGET_DIR[/TRIPLE]/PROFILE/build/PACKAGE-HASH/out.
     let profile =
         out.ancestors().find(|path| path.file_name().is_some_and(|name| name == "build")).and_then(Path::parent);
-    profile.and_then(Path::parent).unwrap_or(out).join("guests")
+    profile.and_then(Path::parent).unwrap_or(out)
 }
 
 /// Builds the plugins with cargo, which decides itself what is up to date, and returns the folder of the results.
