@@ -2,7 +2,7 @@
 //! percent signs, numbers, reversed, ROT13, and any two of these one inside the other. Not found is what was encrypted
 //! or compressed.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
@@ -25,8 +25,8 @@ pub(crate) struct CanaryPatterns {
     /// One bit for each of the first [`FILTER_BITS`] bits of a hash: set if a piece in `windows` has it. Nearly all
     /// pieces of other texts are told apart by it.
     filter: Vec<u64>,
-    /// The forms in which a piece appears, each as the number of the form and the offset in it.
-    windows: HashMap<[u8; WINDOW], Vec<(usize, usize)>>,
+    /// The first bytes of every piece, each with the number of its form and the offset in it; sorted.
+    windows: Vec<(u64, u32, u32)>,
     /// The forms; of each canary the simpler ones first.
     forms: Vec<Form>,
 }
@@ -58,7 +58,7 @@ impl CanaryPatterns {
     #[must_use]
     pub(crate) fn of(canaries: &[Canary]) -> Self {
         let filter = vec![0; 1 << (FILTER_BITS - 6)];
-        let mut needles = Self { filter, windows: HashMap::new(), forms: Vec::new() };
+        let mut needles = Self { filter, windows: Vec::new(), forms: Vec::new() };
         for (at, canary) in canaries.iter().enumerate() {
             let secret = canary.secret.as_bytes();
             let all_once = encoded(secret);
@@ -72,21 +72,20 @@ impl CanaryPatterns {
                 }
             }
         }
+        needles.windows.sort_unstable();
         needles
     }
 
     fn add(&mut self, canary: usize, secret: &[u8], encoding: &str, text: &[u8]) {
-        let number = self.forms.len();
+        let number = self.forms.len() as u32;
         let text = plainer(text);
         let piece = (WINDOW * text.len() / secret.len().max(1)).max(WINDOW);
-        for (at, window) in text.windows(WINDOW).enumerate() {
-            if let Ok(window) = <[u8; WINDOW]>::try_from(window) {
-                let (word, bit) = filter_place(&window);
-                if let Some(word) = self.filter.get_mut(word) {
-                    *word |= bit;
-                }
-                self.windows.entry(window).or_default().push((number, at));
+        for (at, window) in (0..).zip(windows(&text)) {
+            let (word, bit) = filter_place(window);
+            if let Some(word) = self.filter.get_mut(word) {
+                *word |= bit;
             }
+            self.windows.push((window, number, at));
         }
         self.forms.push(Form { canary, encoding: encoding.to_owned(), text, piece });
     }
@@ -94,31 +93,33 @@ impl CanaryPatterns {
     /// Returns the canaries of which a text holds enough to be no accident, each once, with its simplest encoding.
     #[must_use]
     pub(crate) fn find(&self, text: &[u8]) -> Vec<FoundCanary> {
-        let mut seen: HashMap<usize, BTreeSet<usize>> = HashMap::new();
+        let mut seen: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         let text = plainer(text);
-        for (offset, window) in text.windows(WINDOW).enumerate() {
-            let Ok(window) = <[u8; WINDOW]>::try_from(window) else { continue };
-            let (word, bit) = filter_place(&window);
+        for (offset, window) in windows(&text).enumerate() {
+            let (word, bit) = filter_place(window);
             if self.filter.get(word).is_none_or(|word| word & bit == 0) {
                 continue;
             }
-            let known = self.windows.get(&window);
-            for (number, at) in known.into_iter().flatten() {
-                if self.forms.get(*number).is_some_and(|form| form.has_piece_of(&text, offset, *at)) {
-                    seen.entry(*number).or_default().insert(*at);
+            let first = self.windows.partition_point(|(known, ..)| *known < window);
+            let known = self.windows.get(first..).unwrap_or_default();
+            for &(_, number, at) in known.iter().take_while(|(known, ..)| *known == window) {
+                if self.form(number).is_some_and(|form| form.has_piece_of(&text, offset, at as usize)) {
+                    seen.entry(number).or_default().insert(at);
                 }
             }
         }
-        let mut found: Vec<usize> =
-            seen.into_iter().filter(|(_, places)| places.len() >= ENOUGH).map(|(number, _)| number).collect();
-        found.sort_unstable();
         let mut kept: Vec<FoundCanary> = Vec::new();
-        for form in found.into_iter().filter_map(|number| self.forms.get(number)) {
+        let found = seen.into_iter().filter(|(_, places)| places.len() >= ENOUGH);
+        for form in found.filter_map(|(number, _)| self.form(number)) {
             if !kept.iter().any(|known| known.canary == form.canary) {
                 kept.push(FoundCanary { canary: form.canary, encoding: form.encoding.clone() });
             }
         }
         kept
+    }
+
+    fn form(&self, number: u32) -> Option<&Form> {
+        self.forms.get(number as usize)
     }
 }
 
@@ -130,10 +131,15 @@ impl Form {
     }
 }
 
+/// Returns the first bytes of each piece of a text, as numbers.
+fn windows(text: &[u8]) -> impl Iterator<Item = u64> {
+    text.windows(WINDOW).filter_map(|window| Some(u64::from_be_bytes(window.try_into().ok()?)))
+}
+
 /// Returns the word of the filter in which a piece has its bit, and the bit.
-fn filter_place(window: &[u8; WINDOW]) -> (usize, u64) {
+fn filter_place(window: u64) -> (usize, u64) {
     // The golden ratio, which spreads what differs in few bits.
-    let hash = u64::from_le_bytes(*window).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - FILTER_BITS);
+    let hash = window.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - FILTER_BITS);
     (usize::try_from(hash >> 6).unwrap_or_default(), 1 << (hash & 63))
 }
 
