@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use libc::c_long;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
@@ -75,16 +75,28 @@ impl SyscallListener {
         Self { descriptor, deputy: None }
     }
 
-    /// Waits for the next call, as one of several threads. Returns `None` if the kernel refuses the listener.
+    /// Waits for the next call, as one of several threads. Returns `None` if the kernel refuses the listener, and, since
+    /// Linux 6.11, once nobody is left who could make such a call. An older kernel lets the threads wait.
     pub(super) fn wait(&self) -> Option<Syscall> {
         loop {
             match sys::receive_notification(&self.descriptor) {
                 Ok(call) => return Some(call),
-                // The caller was killed before its call could be read, or a signal came.
-                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => {}
+                // The caller was killed before its call could be read, or nobody is left, or a signal came.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => {
+                    if self.is_deserted() {
+                        return None;
+                    }
+                }
                 Err(_) => return None,
             }
         }
+    }
+
+    /// Reports whether nobody is left whose calls this listener is told of.
+    fn is_deserted(&self) -> bool {
+        let mut awaited = [PollFd::new(&self.descriptor, PollFlags::IN)];
+        let polled = poll(&mut awaited, Some(&Timespec::default()));
+        polled.is_ok() && awaited[0].revents().contains(PollFlags::HUP)
     }
 
     /// Answers a call. A caller that was killed meanwhile needs no answer.
@@ -179,5 +191,26 @@ impl SyscallListener {
         let thread = names.split_ascii_whitespace().next_back()?.parse().ok()?;
         let Syscall { id, number, arguments, .. } = *call;
         wire::send(deputy, &ForwardedCall { id, thread, number, arguments }, &[]).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::seccomp;
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_calls_of_those_that_have_ended() {
+        let release = rustix::system::uname().release().to_string_lossy().into_owned();
+        let version: Vec<u32> = release.split('.').take(2).map(|part| part.parse().unwrap_or_default()).collect();
+        if version < vec![6, 11] {
+            return;
+        }
+        // The filter is that of one thread, which ends without a call that changes files.
+        let caller = std::thread::spawn(|| {
+            rustix::thread::set_no_new_privs(true).unwrap();
+            seccomp::install_deputy_filter().unwrap()
+        });
+        assert_eq!(SyscallListener::of_deputy(caller.join().unwrap()).wait(), None);
     }
 }
