@@ -196,6 +196,8 @@ impl SyscallListener {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
     use super::super::seccomp;
     use super::*;
 
