@@ -17,7 +17,7 @@ const TARGET: &str = "wasm32-unknown-unknown";
 
 /// The plugins that contain the engine of a language. They are built apart from the others, whose dependencies would
 /// otherwise get the features that the engine needs, and with them their size. They also have a folder of their own:
-/// their stack is another, and with other flags cargo would build the dependencies of both anew at each change.
+/// their stack is another, and cargo builds dependencies anew whenever the flags in a folder are not those of before.
 const ENGINES: [&str; 1] = ["cedar"];
 
 /// The plugins that import files or the network, and therefore WASI. The linker for this target makes
