@@ -15,24 +15,41 @@
 //!    ([`Session::call_tool`]).
 //! 4. The policies give their [`Verdict`]s, transforms may rewrite the arguments, and a person is asked where that is
 //!    needed: the [`Inbox`] has the questions. If a plugin fails to answer properly, the call is denied.
+//!
+//!    By default, a question comes before each call of a source that can write or reach a network, and of every
+//!    [`NativeSource`]. If nobody answers, [`Session::call_tool`] waits for 50 seconds and returns
+//!    [`RpcError::PENDING`]. Answer the [`Inbox`], or set `approve = "never"` for the [profile](ProfileTable).
 //! 5. The ledger makes the intent durable. Only then does the call reach its source.
 //! 6. The outcome passes the gate too and is recorded, and the caller gets what the gate released. [`verify_ledger`]
 //!    checks the records.
+//!
+//! # Where to read on
+//! - The book's page [Embed the broker in a program][book] has the dependencies to write down, and explains questions,
+//!   reloads, a front that is mounted in a server of yours, and what cargo does not pass on from this repository.
+//! - [`examples/embed-in-rust`][smallest] is the smallest program. [`examples/embed-rmcp`][rmcp] puts a server of its own,
+//!   made with `rmcp`, behind the gate, with a policy in Rust.
+//!
+//! The library needs Rust 1.95, and a C compiler for SQLite and for the cryptography of TLS. Cells of programs need
+//! Linux.
+//!
+//! [book]: https://github.com/portcullis-mcp/portcullis/blob/main/docs/src/extend/embedding.md
+//! [smallest]: https://github.com/portcullis-mcp/portcullis/blob/main/examples/embed-in-rust/src/main.rs
+//! [rmcp]: https://github.com/portcullis-mcp/portcullis/blob/main/examples/embed-rmcp/README.md
 //!
 //! What is not exported here or in [`error`] by name is internal and promises no stability, even where the compiler can
 //! reach it.
 //!
 //! # Example
 //! ```
-//! use portcullis::{Broker, Config, Launcher};
+//! use portcullis::{Broker, Config, Launcher, PluginTable, SourceTable};
 //! use serde_json::json;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
 //! # tokio::runtime::Runtime::new()?.block_on(async {
 //! let config = Config::builder(folder.path())
-//!     .source("calc", json!({ "component": "builtin:calculator" }))
-//!     .policy(json!({ "plugin": "builtin:rules", "settings": { "deny": ["calc__divide"] } }))
+//!     .source("calc", SourceTable::component("builtin:calculator"))
+//!     .policy(PluginTable::new("builtin:rules").settings(json!({ "deny": ["calc__divide"] })))
 //!     .build()?;
 //! let broker = Broker::build(config, Launcher::SelfExec).await?;
 //! let session = broker.open_session(&"default".parse()?, &"me".parse()?, "my-program").await?;
@@ -66,7 +83,8 @@
 //!   needed there as well.
 //!
 //! On an edge host all of them may be off: `portcullis = { version = "…", default-features = false }`. The API is the
-//! same, without `main_if_asked`, `HttpFront` and what concerns packages and the cells of processes.
+//! same, without `main_if_asked`, the front over HTTP with its types and errors, and what concerns packages and the cells
+//! of processes.
 
 mod context;
 mod provenance;

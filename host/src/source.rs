@@ -41,8 +41,8 @@ pub use http::HttpConnection;
 #[cfg(feature = "remote")]
 pub(crate) use http::HttpSource;
 pub(crate) use link::url_elicitations_needed;
-pub(crate) use native::InProcessSource;
 pub use native::NativeSource;
+pub(crate) use native::{InProcessServer, InProcessSource};
 pub(crate) use pipe::{PipeConfig, RedactedValues};
 #[cfg(feature = "process")]
 pub(crate) use process::ProcessSource;

@@ -124,12 +124,12 @@ impl CellFactory {
         (self.record)(Event::new(kind, body));
     }
 
-    /// Records that a source was started, and in which cell.
-    pub fn record_start(&self, source: &SourceName, mut cell: serde_json::Value) {
-        if let Some(body) = cell.as_object_mut() {
+    /// Records that a source was started, and in which cell, or that it is part of the program.
+    pub fn record_start(&self, source: &SourceName, mut facts: serde_json::Value) {
+        if let Some(body) = facts.as_object_mut() {
             body.insert("source".to_owned(), json!(source));
         }
-        self.record_event(EventKind::SourceStarted, cell);
+        self.record_event(EventKind::SourceStarted, facts);
     }
 
     /// Opens the network of a component. Returns `None` if the component may reach nothing.

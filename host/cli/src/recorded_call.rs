@@ -165,8 +165,8 @@ pub(crate) fn decisions(
         let received = if body["replaced"].is_null() { &body["result"] } else { &body["replaced"] };
         let outcome = received.get("body").map(Json::of);
         let unknown = UnknownFacts { payload: unknown.payload || outcome.is_none(), ..unknown };
-        let (outcome, failed) = (Some(outcome.unwrap_or_else(Json::empty_object)), body["outcome"] == "error");
-        let view = CallView { outcome, failed, ..CallView::before(&call, Phase::Result) }.with_flow(flow);
+        let (outcome, failed) = (outcome.unwrap_or_else(Json::empty_object), body["outcome"] == "error");
+        let view = CallView::before(&call, Phase::Result).with_outcome(outcome, failed).with_flow(flow);
         Some(decision(joint_verdict(&verdicts), view, unknown))
     });
     [Some(Ok(before)), after.map(Ok)].into_iter().flatten().collect()

@@ -89,9 +89,8 @@ impl ConfigBuilder {
         self.set("telemetry", table.into())
     }
 
-    /// Sets the folder that keeps compiled code between starts, such as [`user_state_dir`](super::user_state_dir). It
-    /// must be private, and not a folder that a source may write: its content is loaded as code. Without it, each start
-    /// compiles again.
+    /// Sets the folder that keeps compiled code between starts, such as one in `~/.local/state`. It must be private, and
+    /// not a folder that a source may write: its content is loaded as code. Without it, each start compiles again.
     pub fn state_dir(mut self, folder: impl AsRef<Path>) -> Self {
         self.state_dir = Some(folder.as_ref().to_owned());
         self

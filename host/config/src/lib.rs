@@ -87,13 +87,14 @@ pub const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The complete configuration of a broker. Paths are absolute.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Config {
     /// The file it was read from, or `None` for a configuration made in memory.
     pub file: Option<PathBuf>,
     /// The data folder: ledger, lock file, packages, sockets. Created with mode 0700.
     pub data_dir: PathBuf,
     /// The user's state folder, which keeps compiled code. No configuration key sets it: [`Config::load`] uses
-    /// [`user_state_dir`]. `None` keeps compiled code in memory only.
+    /// `portcullis` in `$XDG_STATE_HOME` or `~/.local/state`. `None` keeps compiled code in memory only.
     pub state_dir: Option<PathBuf>,
     /// The settings of the HTTP front.
     #[doc(hidden)]
@@ -147,7 +148,7 @@ impl Config {
     /// `~/.config`. A file that was only found in the working directory is used only if the user has trusted it.
     ///
     /// # Errors
-    /// As for [`ConfigCandidate::load`] and [`ConfigCandidate::into_usable`].
+    /// [`ConfigError`]: as for [`Config::parse`], or there is no such file, or it is not trusted.
     pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
         ConfigCandidate::load(path)?.into_usable()
     }

@@ -16,7 +16,7 @@ pub enum NameError {
     /// The name is empty.
     #[error("a name must not be empty")]
     Empty,
-    /// The name is longer than [`MAX_NAME_BYTES`].
+    /// The name is longer than 32 bytes.
     #[error("name {0:?} is longer than {MAX_NAME_BYTES} characters")]
     TooLong(String),
     /// The name has other characters than ASCII letters, digits, `-` and `_`, or does not start with a letter or digit.

@@ -46,7 +46,7 @@ pub enum ConfigValue {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecretError {
-    /// The name is empty, longer than [`MAX_NAME_BYTES`], starts with `-`, or has other characters than ASCII letters,
+    /// The name is empty, longer than 128 bytes, starts with `-`, or has other characters than ASCII letters,
     /// digits, `-`, `_` and `.`.
     #[error("secret name {0:?} is not 1 to {MAX_NAME_BYTES} ASCII letters, digits, `-`, `_` and `.`")]
     Name(String),

@@ -93,7 +93,7 @@ pub enum LedgerError {
         /// The database's error.
         cause: String,
     },
-    /// The record is larger than [`MAX_RECORD_BYTES`].
+    /// The record is larger than 4 MiB.
     #[error("record of {size} bytes is larger than the limit of {MAX_RECORD_BYTES} bytes")]
     TooLarge {
         /// The size of the record, in bytes.

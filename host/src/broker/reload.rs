@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::broker_core::PreparedConfig;
 use super::{Broker, BuildError, Inner, start_eager};
-use crate::config::{Config, LedgerConfig};
+use crate::config::Config;
 use crate::context::{Context, Upstream};
 use crate::digest::Digest;
 use crate::ledger::{Event, EventKind, LedgerError};
@@ -192,7 +192,7 @@ impl Inner {
 
 /// Returns a configuration with those parts that cannot change while a broker runs as they were when it started, and
 /// the names of those that differ.
-fn as_started(config: Config, started: &Config) -> Result<(Config, Vec<&'static str>), ReloadError> {
+fn as_started(mut config: Config, started: &Config) -> Result<(Config, Vec<&'static str>), ReloadError> {
     if config.data_dir != started.data_dir {
         return Err(ReloadError::DataFolder { now: started.data_dir.clone(), wanted: config.data_dir });
     }
@@ -210,11 +210,14 @@ fn as_started(config: Config, started: &Config) -> Result<(Config, Vec<&'static 
         ("`witnesses` of [ledger]", config.ledger.witnesses != started.ledger.witnesses),
     ];
     let differing = differs.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect();
-    let (serve, questions, telemetry) = (started.serve.clone(), started.questions.clone(), started.telemetry.clone());
-    let (sinks, remote_sinks) = (started.sinks.clone(), started.remote_sinks.clone());
-    let ledger = LedgerConfig { witnesses: started.ledger.witnesses.clone(), ..config.ledger };
-    let state_dir = started.state_dir.clone();
-    Ok((Config { serve, questions, telemetry, sinks, remote_sinks, ledger, state_dir, ..config }, differing))
+    config.serve.clone_from(&started.serve);
+    config.questions.clone_from(&started.questions);
+    config.telemetry.clone_from(&started.telemetry);
+    config.sinks.clone_from(&started.sinks);
+    config.remote_sinks.clone_from(&started.remote_sinks);
+    config.ledger.witnesses.clone_from(&started.ledger.witnesses);
+    config.state_dir.clone_from(&started.state_dir);
+    Ok((config, differing))
 }
 
 /// Connects to new and changed sources in parallel, and waits for a while.

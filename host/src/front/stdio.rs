@@ -33,7 +33,7 @@ const IN_PROCESS_BYTES: usize = 256 * 1024;
 /// The largest number of sessions that programs of the same user may have open over the control socket.
 const MAX_LOCAL_SESSIONS: usize = 64;
 
-/// Serves one agent until it closes `input` or `shutdown` is ready. Open calls then have [`DRAIN`] to end; those that
+/// Serves one agent until it closes `input` or `shutdown` is ready. Open calls then have 5 seconds to end; those that
 /// do not are answered with an error that says so. The session is closed.
 ///
 /// Dropping the future cancels the open calls and leaves the session open in the ledger.

@@ -280,7 +280,8 @@ impl Gate {
             Answer::Result(json) => (json, false),
             Answer::Error(json) => (json, true),
         };
-        let mut view = CallView { outcome: Some(outcome.clone()), failed, ..CallView::before(call, Phase::Result) }
+        let mut view = CallView::before(call, Phase::Result)
+            .with_outcome(outcome.clone(), failed)
             .with_flow(super::as_facts(flow));
         self.judge_outcome(&view, trail).await?;
         let mut replaced = None;

@@ -20,7 +20,10 @@ use crate::plugin::NativeError;
 const STREAM_BYTES: usize = 256 * 1024;
 
 /// An MCP server that is part of the program. The configuration places it: `native = "NAME"` in `[sources.…]`. It runs
-/// in no cell, so that each of its calls counts as risky unless a person accepted the tool.
+/// in no cell, so that each of its calls counts as risky unless a person accepted the tool: by default somebody is
+/// asked before it, and [`Session::call_tool`](crate::Session::call_tool) waits for the answer. With
+/// `trust-annotations = true` a tool with `readOnlyHint` is called without a question, and with `approve = "never"` for
+/// the profile every tool is.
 ///
 /// # Example
 /// ```
@@ -80,14 +83,16 @@ pub(crate) type InProcessSource = SupervisedSource<InProcessServer>;
 
 /// The server of a source, and how its stream is handled.
 pub(crate) struct InProcessServer {
-    server: Arc<dyn NativeSource>,
-    pipe_config: PipeConfig,
+    pub(crate) server: Arc<dyn NativeSource>,
+    pub(crate) pipe_config: PipeConfig,
+    /// Called at each start.
+    pub(crate) started: Box<dyn Fn() + Send + Sync>,
 }
 
 impl InProcessSource {
     /// Describes the source; connects to nothing.
-    pub(crate) fn new(supervision: SupervisionConfig, server: Arc<dyn NativeSource>, pipe_config: PipeConfig) -> Self {
-        Self::of(supervision, InProcessServer { server, pipe_config })
+    pub(crate) fn new(supervision: SupervisionConfig, server: InProcessServer) -> Self {
+        Self::of(supervision, server)
     }
 }
 
@@ -102,6 +107,7 @@ impl Connector for InProcessServer {
         let (output, input) = split(ours);
         let streams = PipeStreams { input: Box::new(input), output: Box::new(output), error: Box::new(empty()) };
         let running = RunningServer::start(Arc::clone(&self.server), theirs);
+        (self.started)();
         let label = "a server of this program".to_owned();
         let pipe = Arc::new(Pipe::with(Box::new(running), streams, label, self.pipe_config.clone()));
         let transport: Arc<dyn Transport> = Arc::<Pipe>::clone(&pipe);

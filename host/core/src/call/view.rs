@@ -14,6 +14,7 @@ pub use builder::CallViewBuilder;
 
 /// A call in one phase, as a plugin is shown it. Cheap to clone.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct CallView {
     /// The call, with its arguments in this phase.
     #[doc(hidden)]
@@ -38,6 +39,13 @@ impl CallView {
     #[must_use]
     pub fn before(call: &Arc<Call>, phase: Phase) -> Self {
         Self { call: call.clone(), phase, outcome: None, failed: false, flow: None }
+    }
+
+    /// Returns the view in the result phase, with the source's answer. `failed` is true for a JSON-RPC error object.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_outcome(self, outcome: Json, failed: bool) -> Self {
+        Self { phase: Phase::Result, outcome: Some(outcome), failed, ..self }
     }
 
     /// Returns the view with the information flow of the call.

@@ -67,7 +67,7 @@ pub struct LongString {
 }
 
 impl Json {
-    /// Parses text that holds exactly one JSON value, nested no deeper than [`MAX_NESTING`].
+    /// Parses text that holds exactly one JSON value, nested no deeper than 128 levels.
     ///
     /// # Errors
     /// [`MessageError`] if the text is not UTF-8, not JSON, or nested too deep.

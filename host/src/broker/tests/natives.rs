@@ -228,6 +228,8 @@ async fn a_server_of_the_program_is_a_source_behind_the_same_gate() {
     assert_eq!(denied.code, RpcError::DENIED, "{denied}");
     broker.shutdown().await;
     assert_eq!(records(&broker, "call.intent").len(), 1, "what was denied never reached it");
+    let expected = json!({ "source": "notes", "native": "native:notes", "version": "1" });
+    assert_eq!(records(&broker, "source.started"), [expected]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -25,8 +25,8 @@ use crate::source::HttpSource;
 #[cfg(feature = "process")]
 use crate::source::ProcessSource;
 use crate::source::{
-    CommandSource, ComponentProgram, ComponentSource, InProcessSource, NativeSource, PipeConfig, RedactedValues,
-    Source, SourceError, SupervisionConfig, UnusableSource, log_file,
+    CommandSource, ComponentProgram, ComponentSource, InProcessServer, InProcessSource, NativeSource, PipeConfig,
+    RedactedValues, Source, SourceError, SupervisionConfig, UnusableSource, log_file,
 };
 
 /// The parts of a broker that all its sources are made with.
@@ -117,10 +117,7 @@ impl SourceBuilder<'_> {
             Endpoint::Native { name } => {
                 let native = self.parts.natives.get(name).ok_or_else(|| self.missing_native(name))?;
                 let identity = json!({ "native": name, "version": native.version() });
-                let supervision = SupervisionConfig::of(self.config, self.parts.cells.recorder());
-                let pipe_config = self.pipe_config(self.config.max_message, RedactedValues::default());
-                let source = InProcessSource::new(supervision, Arc::clone(native), pipe_config);
-                Ok(BuiltSource::new(Box::new(source), identity))
+                Ok(BuiltSource::new(Box::new(self.native(name, native)), identity))
             }
         }
     }
@@ -233,6 +230,16 @@ impl SourceBuilder<'_> {
         let supervision = SupervisionConfig::of(config, cells.recorder());
         let started = Box::new(move || cells.record_start(&name, cell.to_json()));
         CommandSource::new(supervision, ComponentProgram { command, pipe_config, started })
+    }
+
+    /// Makes the source of a server that is part of the program.
+    fn native(&self, name: &str, server: &Arc<dyn NativeSource>) -> InProcessSource {
+        let supervision = SupervisionConfig::of(self.config, self.parts.cells.recorder());
+        let pipe_config = self.pipe_config(self.config.max_message, RedactedValues::default());
+        let (cells, source) = (Arc::clone(self.parts.cells), self.config.name.clone());
+        let facts = json!({ "native": format!("native:{name}"), "version": server.version() });
+        let started = Box::new(move || cells.record_start(&source, facts.clone()));
+        InProcessSource::new(supervision, InProcessServer { server: Arc::clone(server), pipe_config, started })
     }
 
     fn pipe_config(&self, limit: usize, secrets: RedactedValues) -> PipeConfig {

@@ -66,11 +66,16 @@ impl HttpFront {
     ///
     /// # Example
     /// ```no_run
-    /// # async fn serve(broker: portcullis::Broker) -> Result<(), Box<dyn std::error::Error>> {
-    /// let agents = portcullis::HttpFront::service(&broker, "default".parse()?)?;
+    /// # async fn serve(config: portcullis::ConfigBuilder) -> Result<(), Box<dyn std::error::Error>> {
+    /// # use portcullis::{Broker, HttpFront, Launcher};
+    /// use std::net::SocketAddr;
+    ///
+    /// let config = config.serve(serde_json::json!({ "listen": "127.0.0.1:8099" })).build()?;
+    /// let broker = Broker::build(config, Launcher::SelfExec).await?;
+    /// let agents = HttpFront::service(&broker, "default".parse()?)?;
     /// let app = axum::Router::new().nest_service("/agents", agents); // clients connect to /agents/mcp
-    /// let listener = tokio::net::TcpListener::bind(broker.config().serve.listen).await?;
-    /// axum::serve(listener, app).await?;
+    /// let listener = tokio::net::TcpListener::bind("127.0.0.1:8099").await?;
+    /// axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
     /// # Ok(())
     /// # }
     /// ```

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use portcullis_core::call::{CallView, Phase};
 use portcullis_core::protocol::Json;
 use portcullis_core::testing;
 use portcullis_test_support::ordinary_results;
@@ -59,8 +58,7 @@ impl Counted {
 
     /// Returns what the plugin makes of an outcome, and the instructions that this takes.
     async fn rewrite(&self, outcome: &str) -> (TransformDecision, u64) {
-        let outcome = Some(Json::parse(outcome.to_owned()).unwrap());
-        let view = CallView { phase: Phase::Result, outcome, ..testing::view("{}") };
+        let view = testing::view("{}").with_outcome(Json::parse(outcome.to_owned()).unwrap(), false);
         let facts = GuestFacts { view: Some(view), vault: Some(Arc::new(NoVault)), ..GuestFacts::default() };
         let mut store = GuestState::store(&self.engine, &self.clock, facts);
         store.set_fuel(u64::MAX).unwrap();

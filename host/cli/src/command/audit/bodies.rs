@@ -38,8 +38,8 @@ pub(super) fn keygen(path: &Path, json: bool) -> anyhow::Result<ExitCode> {
 }
 
 /// Deletes the data keys of the days before one.
-pub(super) fn forget(config: Config, data_dir: PathBuf, before: Date, json: bool) -> anyhow::Result<ExitCode> {
-    let config = Config { data_dir, ..config };
+pub(super) fn forget(mut config: Config, data_dir: PathBuf, before: Date, json: bool) -> anyhow::Result<ExitCode> {
+    config.data_dir = data_dir;
     let count = runtime::block_on(async { Ok(Broker::forget_bodies_before(&config, before).await?) })?;
     if json {
         output::json(&json!({ "keys": count }))?;

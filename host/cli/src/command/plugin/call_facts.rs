@@ -168,8 +168,11 @@ impl CallFacts {
             },
         );
         (call.arguments, call.received_at) = (arguments, self.received_at.unwrap_or(RECEIVED_AT));
-        let view = CallView { outcome, failed: self.failed, ..CallView::before(&Arc::new(call), phase) };
-        Ok(view.with_flow(Some(Arc::new(self.flow()))))
+        let view = CallView::before(&Arc::new(call), phase).with_flow(Some(Arc::new(self.flow())));
+        Ok(match outcome {
+            Some(outcome) => view.with_outcome(outcome, self.failed),
+            None => view,
+        })
     }
 
     fn flow(&self) -> StatedFlow {

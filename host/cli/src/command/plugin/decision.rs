@@ -177,12 +177,13 @@ fn failed(plugin: &str, failure: PluginFailure) -> Decision {
 }
 
 fn with(view: &CallView, json: Json) -> CallView {
+    let mut view = view.clone();
     if view.phase == Phase::Result {
-        return CallView { outcome: Some(json), ..view.clone() };
+        view.outcome = Some(json);
+    } else {
+        Arc::make_mut(&mut view.call).arguments = json;
     }
-    let mut call = (*view.call).clone();
-    call.arguments = json;
-    CallView { call: Arc::new(call), ..view.clone() }
+    view
 }
 
 /// A vault whose placeholders are the same in each run, so that a fixture can name them: `[[KIND:1]]`.
