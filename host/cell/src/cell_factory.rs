@@ -166,7 +166,7 @@ impl CellFactory {
     }
 
     /// Returns the tiers that this machine can build.
-    pub(crate) async fn tiers(&self) -> &AvailableTiers {
+    pub(crate) async fn tiers(&self) -> AvailableTiers {
         self.tiers.found().await
     }
 

@@ -3,9 +3,9 @@
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
-use portcullis_jail::{BuiltCell, CellControl, CellRefusal, LaunchSpec, Launcher, StartedCell};
+use portcullis_jail::{BuiltCell, CellControl, CellRefusal, LaunchSpec, Launcher, OutermostProcess, StartedCell};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
@@ -98,8 +98,10 @@ impl CellProcess {
         let (tell_ready, ready) = oneshot::channel();
         let (tell, ended) = watch::channel(None);
         let line = Arc::clone(&control);
+        let (give, given) = mpsc::channel::<OutermostProcess>();
         // A thread, not a task: it must finish its work even while the runtime shuts down.
         let watch = move || {
+            let Ok(mut process) = given.recv() else { return };
             let record = |listener| {
                 if let Some(recording) = recording {
                     recording.listen(listener);
@@ -110,7 +112,15 @@ impl CellProcess {
             let status = process.wait().ok();
             let _ = tell.send(Some(End { status, at: Instant::now() }));
         };
-        std::thread::Builder::new().name("cell-watcher".to_owned()).spawn(watch)?;
+        let watching = std::thread::Builder::new().name("cell-watcher".to_owned()).spawn(watch);
+        if let Err(error) = watching {
+            // This ends the cell, and nobody else would wait for it.
+            drop(control);
+            let _ = process.wait();
+            return Err(error);
+        }
+        // The thread lives until it has got this.
+        let _ = give.send(process);
         Ok((Self { control, ended }, ChildStreams { input, output, error }, ready))
     }
 }

@@ -1,6 +1,7 @@
 //! Watches what a program writes into folders, and the room that it leaves on their disks.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -28,7 +29,10 @@ impl DiskQuota {
         loop {
             tokio::time::sleep(Self::PAUSE).await;
             let (watched, most) = (folders.to_vec(), self.files);
-            let Ok((bytes, files)) = tokio::task::spawn_blocking(move || size(watched, most)).await else { continue };
+            let Ok(size) = tokio::task::spawn_blocking(move || size(watched, most)).await else { continue };
+            let Some((bytes, files)) = size else {
+                return "it made a folder that cannot be looked into".to_owned();
+            };
             if bytes > self.bytes || files > self.files {
                 return format!("it wrote more than {} MiB or {} files", self.bytes >> 20, self.files);
             }
@@ -40,11 +44,17 @@ impl DiskQuota {
 }
 
 /// Returns the bytes on the disk and the number of all files below these folders, which may be left early if there are
-/// more than `most`.
-fn size(mut folders: Vec<PathBuf>, most: usize) -> (u64, usize) {
+/// more than `most`. Returns `None` if one of them cannot be read, as one whose path is too long: what is in it would not
+/// count.
+fn size(mut folders: Vec<PathBuf>, most: usize) -> Option<(u64, usize)> {
     let (mut bytes, mut files) = (0, 0);
     while let Some(folder) = folders.pop().filter(|_| files <= most) {
-        for entry in fs::read_dir(&folder).into_iter().flatten().flatten().take(most.saturating_add(1)) {
+        let entries = match fs::read_dir(&folder) {
+            // It was removed or replaced meanwhile.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => continue,
+            entries => entries.ok()?,
+        };
+        for entry in entries.flatten().take(most.saturating_add(1)) {
             files += 1;
             let Ok(about) = entry.metadata() else { continue };
             bytes += about.blocks() * 512;
@@ -53,7 +63,7 @@ fn size(mut folders: Vec<PathBuf>, most: usize) -> (u64, usize) {
             }
         }
     }
-    (bytes, files)
+    Some((bytes, files))
 }
 
 /// Returns the bytes that this user may still write to the fullest disk of these folders.
@@ -78,10 +88,28 @@ mod tests {
         for file in [first.path().join("a/b"), second.path().join("c")] {
             fs::write(file, vec![1_u8; 1 << 20]).unwrap();
         }
-        assert_eq!(size(folders.to_vec(), 10).1, 3);
+        assert_eq!(size(folders.to_vec(), 10).unwrap().1, 3);
         for quota in [DiskQuota { bytes: 4 << 10, files: 10 }, DiskQuota { bytes: 1 << 30, files: 2 }] {
             let exceeded = tokio::time::timeout(Duration::from_secs(60), quota.wait_until_exceeded(&folders)).await;
             assert!(exceeded.unwrap().starts_with("it wrote more than"), "{quota:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_folder_whose_path_is_too_long_to_be_read_is_an_excess() {
+        let top = tempfile::tempdir().unwrap();
+        let (name, packed) = ("n".repeat(250), top.path().join("packed"));
+        // Each step puts the tree into one more folder, by short paths.
+        fs::create_dir(&packed).unwrap();
+        for _ in 0..20 {
+            let around = top.path().join("around");
+            fs::create_dir(&around).unwrap();
+            fs::rename(&packed, around.join(&name)).unwrap();
+            fs::rename(around, &packed).unwrap();
+        }
+        let quota = DiskQuota { bytes: 1 << 30, files: 1000 };
+        let folders = [top.path().to_owned()];
+        let exceeded = tokio::time::timeout(Duration::from_secs(60), quota.wait_until_exceeded(&folders)).await;
+        assert_eq!(exceeded.unwrap(), "it made a folder that cannot be looked into");
     }
 }

@@ -40,6 +40,11 @@ impl AvailableTiers {
         Self { probe }
     }
 
+    /// Reports whether a full cell can be built.
+    pub(crate) fn has_full(&self) -> bool {
+        self.probe.as_ref().is_ok_and(|probe| probe.full.is_ok() || probe.bwrap.is_ok())
+    }
+
     /// Returns the best tier that a source may run in. No tier is downgraded silently: a weaker cell is used only if
     /// the operator accepts it and the source needs no network.
     ///

@@ -178,7 +178,8 @@ impl ProcessCell {
             return Err(CellError::Program("only a source with a `command` has a cell".to_owned()));
         };
         let mut grant = self.cells.grant(&self.config)?;
-        let (tier, enforced) = self.cells.tiers().await.tier_for(&grant)?;
+        let tiers = self.cells.tiers().await;
+        let (tier, enforced) = tiers.tier_for(&grant)?;
         let programs = self.cells.programs();
         let (argv, package) = match PackageCommand::of(argv)? {
             None => (argv.clone(), None),
@@ -219,7 +220,8 @@ impl ProcessCell {
     /// [`CellError`] if the source would not start.
     pub async fn preview(&self) -> Result<CellPreview, CellError> {
         let grant = self.cells.grant(&self.config)?;
-        let (tier, enforced) = self.cells.tiers().await.tier_for(&grant)?;
+        let tiers = self.cells.tiers().await;
+        let (tier, enforced) = tiers.tier_for(&grant)?;
         let report = IsolationReport::of(&grant, tier, enforced);
         let announced = |package| Installer::new(&self.cells, self.source(), &package).announced();
         let installs = self.package()?.map(announced);

@@ -1,18 +1,19 @@
-//! The probe of the cells that this machine can build, once for all sources.
+//! The probe of the cells that this machine can build, for all sources.
 
 use std::sync::Arc;
 
 use portcullis_jail::Launcher;
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex;
 
 use super::AvailableTiers;
 use super::spawner::on_spawner;
 
-/// A probe of the tiers that this machine can build. Clones share its result.
+/// A probe of the tiers that this machine can build. Clones share its result. If none could be built, the cause may be
+/// of the moment, such as a user who has too many processes, so that the next source has it probed again.
 #[derive(Debug, Clone)]
 pub struct TierProbe {
     launcher: Launcher,
-    found: Arc<OnceCell<AvailableTiers>>,
+    found: Arc<Mutex<Option<AvailableTiers>>>,
 }
 
 impl TierProbe {
@@ -34,12 +35,15 @@ impl TierProbe {
     }
 
     /// Returns the tiers. Probes them unless that has begun. Cancellation safe.
-    pub(crate) async fn found(&self) -> &AvailableTiers {
-        let probe = || async {
-            let launcher = self.launcher.clone();
-            let probe = on_spawner(move |launchers| launchers.probe(&launcher)).await;
-            AvailableTiers::new(probe.and_then(|probe| probe).map_err(|error| error.to_string()))
-        };
-        self.found.get_or_init(probe).await
+    pub(crate) async fn found(&self) -> AvailableTiers {
+        let mut found = self.found.lock().await;
+        if let Some(tiers) = &*found {
+            return tiers.clone();
+        }
+        let launcher = self.launcher.clone();
+        let probe = on_spawner(move |launchers| launchers.probe(&launcher)).await;
+        let tiers = AvailableTiers::new(probe.and_then(|probe| probe).map_err(|error| error.to_string()));
+        *found = Some(tiers.clone()).filter(AvailableTiers::has_full);
+        tiers
     }
 }

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use portcullis_net::egress::{Egress, OutgoingRequest, Reach, shown};
+use portcullis_net::egress::{Egress, OutgoingRequest, shown};
 use reqwest::Method;
 use reqwest::header::HeaderMap;
 use tokio::time::timeout;
@@ -25,22 +25,21 @@ const STALL: Duration = Duration::from_secs(60);
 /// # Errors
 /// [`OsvError::Input`] with the address.
 pub async fn fetch(address: &Url, folder: &Path) -> Result<Vec<PathBuf>, OsvError> {
-    let reach = if address.as_str().trim_end_matches('/') == DEFAULT_ADDRESS { Reach::Public } else { Reach::Private };
     let mut archives = Vec::new();
     for ecosystem in [Ecosystem::Npm, Ecosystem::PyPi] {
         let mut url = address.clone();
         let path = format!("{}/{}/all.zip", address.path().trim_end_matches('/'), ecosystem.as_str());
         url.set_path(&path);
         let archive = folder.join(format!("{}.zip", ecosystem.as_str()));
-        let downloaded = download(&url, reach, &archive).await;
+        let downloaded = download(&url, &archive).await;
         downloaded.map_err(|why| OsvError::Input { path: shown(&url), why })?;
         archives.push(archive);
     }
     Ok(archives)
 }
 
-async fn download(url: &Url, reach: Reach, archive: &Path) -> Result<(), String> {
-    let client = Egress::new().client_for(url, reach).map_err(|error| error.to_string())?;
+async fn download(url: &Url, archive: &Path) -> Result<(), String> {
+    let client = Egress::new().client_at(url).map_err(|error| error.to_string())?;
     let request = OutgoingRequest {
         method: Method::GET,
         url: url.clone(),

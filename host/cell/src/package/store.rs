@@ -17,9 +17,6 @@ const STAGE: &str = "stage-";
 /// The name of the folder in which an installer keeps what it has fetched.
 const CACHE: &str = "cache";
 
-/// The number of digits of a tree's digest that name its folder.
-const NAME_CHARS: usize = 16;
-
 /// The folder `packages` of one source. No other source reads what this one installs.
 #[derive(Debug)]
 pub(super) struct PackageStore {
@@ -88,8 +85,8 @@ impl PackageStore {
 
     /// Returns the folder that a tree is installed in.
     pub(super) fn place(&self, tree: &Digest) -> PathBuf {
-        let name: String = tree.to_string().chars().skip("sha256:".len()).take(NAME_CHARS).collect();
-        self.folder.join(name)
+        // All of the digest: what stands there counts as that tree.
+        self.folder.join(tree.to_string().trim_start_matches("sha256:"))
     }
 
     /// Keeps an installed tree in place while the returned file is open. Call this only while holding a

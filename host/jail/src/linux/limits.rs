@@ -17,7 +17,16 @@ const LOCKED_BYTES: u64 = 8 << 20;
 /// Bytes of the stack of a first thread, which no other limit counts: the usual default.
 const STACK_BYTES: u64 = 8 << 20;
 
-/// Limits this process. `helpers` are threads of the launcher that do not count.
+/// Signals and timers that may wait: far more than programs use.
+const SIGNALS: u64 = 1024;
+
+/// Limits the descriptors of this process. To be called after the last one was sent to another process: the kernel
+/// refuses to send one if the user's processes together have more on their way than the sender may have open.
+pub(super) fn limit_descriptors(limits: &CellLimits) -> Result<(), CellRefusal> {
+    bound(Resource::Nofile, limits.files.into()).step("limit descriptors")
+}
+
+/// Limits this process, but for its descriptors. `helpers` are threads of the launcher that do not count.
 pub(super) fn apply(limits: &CellLimits, tier: Tier, helpers: u32) -> Result<(), CellRefusal> {
     // Without a user namespace of its own, the user's other processes count too.
     let beside = u64::from(helpers) + if tier == Tier::Reduced { threads_of_user() } else { 0 };
@@ -25,16 +34,18 @@ pub(super) fn apply(limits: &CellLimits, tier: Tier, helpers: u32) -> Result<(),
         // Not the address space: language runtimes reserve far more of it than they use.
         (Resource::Data, limits.memory, "limit memory"),
         (Resource::Nproc, beside + u64::from(limits.processes), "limit processes"),
-        (Resource::Nofile, limits.files.into(), "limit descriptors"),
         (Resource::Fsize, limits.file_size, "limit the size of files"),
         (Resource::Memlock, LOCKED_BYTES, "limit locked memory"),
         (Resource::Stack, STACK_BYTES, "limit the stack"),
         // Some users may raise priorities, for sound; a source could then take a processor from everything else.
         (Resource::Rtprio, 0, "limit priorities"),
         (Resource::Nice, 0, "limit priorities"),
-        // A core dump would copy the source's secrets to a place that the machine chooses.
-        (Resource::Core, 0, "limit cores"),
+        // A core dump would copy the source's secrets to a place that the machine chooses. The kernel ignores 0 where a
+        // program takes the dumps, and runs no such program for 1 (core(5)).
+        (Resource::Core, 1, "limit cores"),
         (Resource::Msgqueue, 0, "limit message queues"),
+        // The kernel counts them for all processes of a user together, timers among them.
+        (Resource::Sigpending, SIGNALS, "limit signals"),
     ];
     for (resource, value, step) in limited {
         bound(resource, value).step(step)?;

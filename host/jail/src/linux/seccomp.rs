@@ -13,6 +13,7 @@ pub(super) use self::listened::{install_deputy_filter, record};
 
 mod attributes;
 mod listened;
+mod supervisor;
 
 /// System calls that fail as if the caller were not allowed to make them.
 const DENIED: &[(c_long, &str)] = &[
@@ -98,8 +99,8 @@ const DENIED_HERE: &[(c_long, &str)] = &[];
 /// System calls that fail as if the kernel did not have them, so that callers use older ones instead. Some pass their
 /// flags in memory, where no filter sees them; io_uring makes system calls that no filter sees. Of System V IPC, only
 /// the calls that make or find an object: it belongs to no process, so no limit counts it. The same holds for secret
-/// memory. The older asynchronous calls share one number of requests for the whole machine, which a source could use
-/// up.
+/// memory, and for a page that was spliced into a pipe: it may be one byte of two mebibytes. The older asynchronous
+/// calls share one number of requests for the whole machine, which a source could use up.
 const UNKNOWN: &[c_long] = &[
     libc::SYS_clone3,
     libc::SYS_openat2,
@@ -112,6 +113,7 @@ const UNKNOWN: &[c_long] = &[
     libc::SYS_semget,
     libc::SYS_msgget,
     MEMFD_SECRET,
+    libc::SYS_vmsplice,
 ];
 
 /// These numbers are the same on all architectures; `libc` does not have them for all.
@@ -184,6 +186,11 @@ pub(super) struct FilterOptions {
     pub(super) deputized: bool,
     /// True to deny changes of modes, owners, times and attributes by path.
     pub(super) fixed_attributes: bool,
+    /// The process that supervises the cell, and counts what it holds.
+    pub(super) supervisor: i32,
+    /// True to deny signals to that process. The first process of a namespace needs no rule: the kernel keeps those from
+    /// it that it does not expect.
+    pub(super) guards_signals: bool,
 }
 
 /// Installs the filters for this process and all that it will start. Needs `no_new_privs`.
@@ -196,6 +203,10 @@ pub(super) fn apply(rules: FilterOptions) -> io::Result<()> {
 
 fn programs(rules: FilterOptions) -> io::Result<Vec<BpfProgram>> {
     let mut denied = if rules.recorded { Filter::new() } else { always_denied() };
+    denied.extend(supervisor::scheduling(rules.supervisor)?);
+    if rules.guards_signals {
+        denied.extend(supervisor::signals(rules.supervisor)?);
+    }
     if rules.pinned {
         denied.insert(libc::SYS_sched_setaffinity, Vec::new());
     }
@@ -224,6 +235,7 @@ fn programs(rules: FilterOptions) -> io::Result<Vec<BpfProgram>> {
     if !rules.counted {
         unknown.insert(libc::SYS_memfd_create, Vec::new());
     }
+    denied.insert(libc::SYS_memfd_create, vec![all([has(1, libc::MFD_HUGETLB as i32)?])?]);
     if rules.deputized {
         unknown.insert(libc::SYS_landlock_create_ruleset, Vec::new());
     }
@@ -300,10 +312,10 @@ fn is_kind(kind: i32) -> io::Result<SeccompCondition> {
     condition(1, SeccompCmpArgLen::Dword, bits, kind.unsigned_abs())
 }
 
-/// Denies memory that no limit of a process counts: stacks that grow, and shared memory that is not a file in a private
-/// folder, whose size is limited.
+/// Denies memory that no limit of a process counts: stacks that grow, huge pages that the machine reserves for others,
+/// and shared memory that is not a file in a private folder, whose size is limited.
 fn mappings(counted: bool) -> io::Result<Vec<SeccompRule>> {
-    let mut rules = vec![all([has(3, libc::MAP_GROWSDOWN)?])?];
+    let mut rules = vec![all([has(3, libc::MAP_GROWSDOWN)?])?, all([has(3, libc::MAP_HUGETLB)?])?];
     if !counted {
         rules.push(all([has(3, libc::MAP_SHARED)?, has(3, libc::MAP_ANONYMOUS)?])?);
     }

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::mpsc;
 
 use rustix::io::Errno;
-use rustix::process::{Signal, set_parent_process_death_signal, setsid};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal, setsid};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, remove_capability_from_bounding_set,
     set_capabilities, set_no_new_privs,
@@ -105,15 +105,18 @@ fn restrict(
         deputized,
         // Programs that may write to a folder change modes and times there, and seccomp cannot tell paths apart.
         fixed_attributes: is_reduced && !writes,
+        supervisor: getppid().map_or(1, |parent| parent.as_raw_nonzero().get()),
+        guards_signals: launch.cell.tier == Tier::FullViaBwrap,
     };
     match (line, listener) {
-        (Some(line), None) if recorded => record(&line, rules),
+        (Some(line), None) if recorded => record(&line, rules)?,
         (Some(line), Some(listener)) => {
             seccomp::apply(rules).step("seccomp")?;
-            wire::send(&line, &(), &[listener.as_fd()]).step("give changes to the deputy")
+            wire::send(&line, &(), &[listener.as_fd()]).step("give changes to the deputy")?;
         }
-        _ => seccomp::apply(rules).step("seccomp"),
+        _ => seccomp::apply(rules).step("seccomp")?,
     }
+    limits::limit_descriptors(&launch.cell.limits)
 }
 
 /// Installs the filter that gives changes to the deputy. Returns its listener, or `None` if the broker itself runs

@@ -10,6 +10,13 @@ use seccompiler::sock_filter;
 
 use super::syscall_listener::Syscall;
 
+/// Returns the process group of a process, if it has a number in this namespace. The kernel says 0 for one that has none
+/// here, which `rustix` does not expect.
+pub(super) fn group_of(process: i32) -> Option<i32> {
+    // SAFETY: the call takes and returns numbers.
+    Some(unsafe { libc::getpgid(process) }).filter(|group| *group > 0)
+}
+
 /// The side of a [`fork`] that this process is on.
 pub(super) enum Fork {
     Child,

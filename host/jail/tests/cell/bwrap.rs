@@ -57,6 +57,16 @@ fn bubblewrap_confines_a_source_as_the_full_tier_does() {
 }
 
 #[test]
+fn a_source_in_bubblewrap_does_not_stop_its_supervisor() {
+    as_ordinary(|_| {
+        let mut launch = wrapped("exec perl -e \"$0\"");
+        let calls = "my $by = getppid(); print join ' ', kill('STOP', $by), kill('STOP', -1), kill(0, $by)";
+        launch.arguments.push(calls.into());
+        assert_eq!(output(&launch).0, "0 0 1");
+    });
+}
+
+#[test]
 fn a_hidden_folder_is_empty_in_bubblewrap() {
     as_ordinary(|who| check_hidden_folders(who, Tier::FullViaBwrap));
 }

@@ -81,6 +81,50 @@ fn a_source_sets_its_own_limits_and_those_of_no_other_process() {
     });
 }
 
+/// Returns what these calls of Perl print in a cell.
+fn perl(calls: &str) -> String {
+    let mut launch = shell("exec perl -e \"$0\"");
+    launch.arguments.push(calls.into());
+    output(&launch).0
+}
+
+#[test]
+fn a_source_does_not_change_when_its_supervisor_runs() {
+    let [priority, policy, processors, disk] =
+        if cfg!(target_arch = "x86_64") { [141, 144, 203, 251] } else { [140, 119, 122, 30] };
+    each(move |_| {
+        let calls = format!(
+            "my ($by, $policy, $one) = (getppid(), pack('i', 0), pack('Q', 1)); print join ' ', syscall({priority}, 0, $by, 19), syscall({priority}, 2, 0, 19), \
+             syscall({policy}, $by, 5, $policy), syscall({processors}, $by, 8, $one), \
+             syscall({disk}, 1, $by, 3 << 13), syscall({priority}, 0, 0, 5), syscall({policy}, 0, 5, $policy)"
+        );
+        assert_eq!(perl(&calls), "-1 -1 -1 -1 -1 0 0", "only its own can be changed");
+    });
+}
+
+#[test]
+fn a_source_cannot_hold_memory_that_no_process_shows() {
+    let [splice, map] = if cfg!(target_arch = "x86_64") { [278, 9] } else { [75, 222] };
+    each(move |_| {
+        // A page that was spliced into a pipe, and huge pages that the machine has reserved.
+        let calls = format!(
+            "syscall({splice}, 1, 0, 0, 0); print $! + 0, ' '; \
+             syscall({map}, 0, 2 << 20, 3, 0x40022, -1, 0); print $! + 0"
+        );
+        assert_eq!(perl(&calls), "38 1");
+    });
+}
+
+#[test]
+fn no_program_of_the_machine_is_given_the_memory_of_a_source_that_crashes() {
+    each(|_| {
+        let limits = output(&shell("exec cat /proc/self/limits")).0;
+        let of = |name: &str| limits.lines().find_map(|line| line.strip_prefix(name)).map(str::split_whitespace);
+        assert!(of("Max core file size").unwrap().take(2).eq(["1", "1"]), "{limits}");
+        assert!(of("Max pending signals").unwrap().take(2).eq(["1024", "1024"]), "{limits}");
+    });
+}
+
 #[test]
 fn a_source_is_killed_first_when_the_machine_runs_out_of_memory() {
     each(|_| {

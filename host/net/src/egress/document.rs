@@ -6,20 +6,20 @@ use reqwest::Method;
 use reqwest::header::HeaderMap;
 use url::Url;
 
-use super::{Egress, OutgoingRequest, Reach, shown};
+use super::{Egress, OutgoingRequest, shown};
 
 /// The longest time that a document may take to come.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Reads the document at an address, of at most `max_bytes`. Redirects are followed within the rules of [`Egress`]; the
-/// address may be private, because a person named it.
+/// Reads the document at an address, of at most `max_bytes`. Redirects are followed within the rules of [`Egress`]. The
+/// address may be private, because a person named it; what it redirects to may not.
 ///
 /// # Errors
 /// A sentence that names the address and the cause.
 pub async fn read_document(url: &Url, max_bytes: usize) -> Result<Vec<u8>, String> {
     let named = |why: String| format!("{}: {why}", shown(url));
     let read = async {
-        let client = Egress::new().client_for(url, Reach::Private).map_err(|error| error.to_string())?;
+        let client = Egress::new().client_at(url).map_err(|error| error.to_string())?;
         let request = OutgoingRequest {
             method: Method::GET,
             url: url.clone(),

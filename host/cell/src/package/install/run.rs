@@ -87,7 +87,8 @@ impl Installer<'_> {
             grant.directory = Some(folder.clone());
             grant.limits = LIMITS;
             grant.read.extend(certificates.and_then(|file| file.canonicalize().ok()));
-            let (tier, enforced) = self.cells.tiers().await.tier_for(&grant)?;
+            let tiers = self.cells.tiers().await;
+            let (tier, enforced) = tiers.tier_for(&grant)?;
             debug_assert_ne!(tier, Tier::Reduced, "a cell with a network is never reduced");
             let setting = PlanContext {
                 tier,
