@@ -159,12 +159,19 @@ impl ResourceLimiter for GuestState {
 pub(crate) struct ReadyInstance<W> {
     pub world: W,
     pub store: Store<GuestState>,
+    /// The turn of its decision, once it has one.
+    _turn: Option<OwnedSemaphorePermit>,
     _slot: OwnedSemaphorePermit,
 }
 
 impl<W> ReadyInstance<W> {
     pub(crate) fn new(world: W, store: Store<GuestState>, slot: OwnedSemaphorePermit) -> Self {
-        Self { world, store, _slot: slot }
+        Self { world, store, _turn: None, _slot: slot }
+    }
+
+    /// Holds the turn of the decision for as long as the instance lives.
+    pub(crate) fn holding(self, turn: Option<OwnedSemaphorePermit>) -> Self {
+        Self { _turn: turn, ..self }
     }
 }
 

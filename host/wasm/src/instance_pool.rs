@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use portcullis_core::limits::{self, CallLimits};
 use portcullis_core::sync::Mutex;
@@ -23,6 +24,8 @@ struct Shared<W: World> {
     clock: Arc<EpochClock>,
     linked: LinkedComponent<W>,
     slots: Arc<Semaphore>,
+    /// The turns of its decisions, for a plugin that decides.
+    turns: Option<Arc<Semaphore>>,
     /// The slots that must stay free for calls. Instances are made in advance only while more are free.
     reserve: usize,
     ready: Mutex<Vec<ReadyInstance<W>>>,
@@ -35,13 +38,26 @@ pub(crate) struct InstanceSlots {
     pub free: Arc<Semaphore>,
     /// The slots that stay free for calls, however many plugins there are.
     reserve: usize,
+    /// The instances of one plugin that run at once, if they take turns.
+    at_once: Option<usize>,
 }
 
 impl InstanceSlots {
     pub(crate) fn new(slots: u32) -> Self {
-        Self { free: Arc::new(Semaphore::new(slots as usize)), reserve: slots as usize / 2 }
+        Self { free: Arc::new(Semaphore::new(slots as usize)), reserve: slots as usize / 2, at_once: None }
+    }
+
+    /// Returns slots for plugins that decide. A decision does nothing but compute, so more of one plugin at once than
+    /// there are processors would only take memory: 16 MiB each. Each plugin has turns of its own, so that a slow one
+    /// delays no other.
+    pub(crate) fn of_deciders(slots: u32) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self { at_once: Some(processors.max(2)), ..Self::new(slots) }
     }
 }
+
+/// The longest time that a decision waits for its turn. Those before it end by their deadlines.
+const TURN_WAIT: Duration = Duration::from_secs(30);
 
 /// The reason why an instance could not be made.
 pub(crate) enum InstantiateError {
@@ -75,9 +91,10 @@ impl<W: World> InstancePool<W> {
         linked: LinkedComponent<W>,
         slots: InstanceSlots,
     ) -> Result<Self, PluginError> {
-        let InstanceSlots { free: slots, reserve } = slots;
+        let InstanceSlots { free: slots, reserve, at_once } = slots;
+        let turns = at_once.map(|at_once| Arc::new(Semaphore::new(at_once)));
         let (ready, refilling) = (Mutex::default(), AtomicBool::new(false));
-        let shared = Shared { engine, clock, linked, slots, reserve, ready, refilling };
+        let shared = Shared { engine, clock, linked, slots, turns, reserve, ready, refilling };
         match shared.fresh().await {
             Ok(first) if shared.has_room() => shared.put(first),
             Ok(_) => {}
@@ -103,18 +120,23 @@ impl<W: World> InstancePool<W> {
 
     /// Returns a configured instance that has served no call yet. Cancellation safe.
     pub(crate) async fn take(&self) -> Result<ReadyInstance<W>, PluginFailure> {
+        let turn = match &self.0.turns {
+            Some(turns) => Some(turn(turns).await?),
+            None => None,
+        };
         let ready = self.0.lock().pop();
         self.refill();
-        match ready {
-            Some(live) => Ok(live),
+        let live = match ready {
+            Some(live) => live,
             None => self.0.fresh().await.map_err(|unready| match unready {
                 InstantiateError::Failed(failure) => failure,
                 // It accepted them when it was loaded, and a decision must not depend on anything else.
                 InstantiateError::Refused(text) => {
                     PluginFailure::new(FailureCode::Error, format!("it now refuses its settings: {text}"))
                 }
-            }),
-        }
+            })?,
+        };
+        Ok(live.holding(turn))
     }
 
     /// Makes the next instances in the background. This takes no slot that a call may need, and stops at the first
@@ -135,6 +157,14 @@ impl<W: World> InstancePool<W> {
             }
         });
     }
+}
+
+async fn turn(turns: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, PluginFailure> {
+    let turn = tokio::time::timeout(TURN_WAIT, Arc::clone(turns).acquire_owned()).await;
+    turn.ok().and_then(Result::ok).ok_or_else(|| {
+        let seconds = TURN_WAIT.as_secs();
+        PluginFailure::new(FailureCode::Busy, format!("its other decisions took all turns for {seconds} s"))
+    })
 }
 
 /// A guard that clears the flag when refilling ends, even if its task is dropped with the runtime.

@@ -134,7 +134,7 @@ impl Host {
             descriptors: Descriptors::of_this_process(),
             #[cfg(feature = "compiler")]
             compiled: shared.compiled.clone(),
-            decisions: InstanceSlots::new(limits::DECISION_SLOTS),
+            decisions: InstanceSlots::of_deciders(limits::DECISION_SLOTS),
             tools: InstanceSlots::new(limits::TOOL_SLOTS),
             kept_sessions: Arc::default(),
             commands: Arc::new(Semaphore::new(limits::COMMAND_SLOTS as usize)),

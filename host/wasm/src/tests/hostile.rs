@@ -135,6 +135,30 @@ async fn a_looping_plugin_makes_no_other_plugin_fail_under_load() {
     assert!(noise.await.unwrap_err().is_cancelled());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_slow_decisions_of_a_plugin_take_turns_and_no_more_memory() {
+    let host = PluginHost::new(None).unwrap();
+    let policy = host.policy(&entry("loop", json!({}))).await.unwrap();
+    let decided: Vec<_> = (0..16)
+        .map(|_| {
+            let policy = policy.clone();
+            tokio::spawn(async move { policy.check(&view("{}")).await })
+        })
+        .collect();
+    let mut most = 0;
+    while !decided.iter().all(tokio::task::JoinHandle::is_finished) {
+        let free = host.host().unwrap().decisions.free.available_permits();
+        most = most.max(limits::DECISION_SLOTS as usize - free);
+        tokio::task::yield_now().await;
+    }
+    for decision in decided {
+        assert_eq!(decision.await.unwrap().unwrap_err().code, FailureCode::Deadline);
+    }
+    let processors = std::thread::available_parallelism().unwrap().get().max(2);
+    // Beside those that run there is the stock, and one that is made for it.
+    assert!(most <= processors + limits::READY_INSTANCES + 1, "{most} instances at once");
+}
+
 #[tokio::test]
 async fn dropping_a_call_frees_its_slot() {
     let host = PluginHost::new(None).unwrap();
