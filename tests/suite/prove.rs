@@ -241,6 +241,19 @@ fn nothing_is_proved_about_what_the_solver_does_not_see() {
     assert!(found["notProved"].as_str().unwrap().contains("`force`"), "{found:#}");
     assert!(found["call"]["arguments"].get("force").is_some(), "the search sends it: {found:#}");
 
+    // What is hidden from lists is denied as a call, too.
+    let listed = format!(
+        "{CALCULATOR}[[policies]]\nplugin = \"builtin:cedar\"\non = [\"list\", \"call\"]\nsettings = {{ policies = \"permit (principal, action, resource);\" }}\n"
+    );
+    let narrower = cedar("forbid (principal, action == Action::\"calc__add\", resource);");
+    let hiding = TestDir::new(&listed);
+    fs::write(hiding.path("old.cedar"), cedar("")).unwrap();
+    fs::write(hiding.path("new.cedar"), narrower).unwrap();
+    let (code, found) = prove(&hiding, &solver, &["old.cedar", "new.cedar"]);
+    assert_eq!((code, &found["proved"]), (Some(0), &json!(true)), "{found:#}");
+    let (code, _) = prove(&hiding, &solver, &["new.cedar", "old.cedar"]);
+    assert_eq!(code, Some(1));
+
     // Policies that are asked about results are no part of it.
     let with = |on: &str| {
         format!(

@@ -25,10 +25,20 @@ pub(crate) struct CanaryPatterns {
     /// One bit for each of the first [`FILTER_BITS`] bits of a hash: set if a piece in `windows` has it. Nearly all
     /// pieces of other texts are told apart by it.
     filter: Vec<u64>,
-    /// The first bytes of every piece, each with the number of its form and the offset in it; sorted.
-    windows: Vec<(u64, u32, u32)>,
+    /// The first bytes of every piece, sorted.
+    windows: Vec<Window>,
     /// The forms; of each canary the simpler ones first.
     forms: Vec<Form>,
+}
+
+/// The first bytes of a piece of an encoded canary, and its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Window {
+    bytes: u64,
+    /// The number of the form in the list of forms.
+    form: u32,
+    /// The offset in the form's text.
+    offset: u32,
 }
 
 /// A canary in one encoding.
@@ -58,34 +68,34 @@ impl CanaryPatterns {
     #[must_use]
     pub(crate) fn of(canaries: &[Canary]) -> Self {
         let filter = vec![0; 1 << (FILTER_BITS - 6)];
-        let mut needles = Self { filter, windows: Vec::new(), forms: Vec::new() };
+        let mut patterns = Self { filter, windows: Vec::new(), forms: Vec::new() };
         for (at, canary) in canaries.iter().enumerate() {
             let secret = canary.secret.as_bytes();
             let all_once = encoded(secret);
-            needles.add(at, secret, "plain", secret);
+            patterns.add(at, secret, "plain", secret);
             for (name, once) in &all_once {
-                needles.add(at, secret, name, once);
+                patterns.add(at, secret, name, once);
             }
             for (outer, once) in &all_once {
                 for (name, twice) in encoded(once) {
-                    needles.add(at, secret, &format!("{name} of {outer}"), &twice);
+                    patterns.add(at, secret, &format!("{name} of {outer}"), &twice);
                 }
             }
         }
-        needles.windows.sort_unstable();
-        needles
+        patterns.windows.sort_unstable();
+        patterns
     }
 
     fn add(&mut self, canary: usize, secret: &[u8], encoding: &str, text: &[u8]) {
-        let number = self.forms.len() as u32;
+        let form = self.forms.len() as u32;
         let text = plainer(text);
         let piece = (WINDOW * text.len() / secret.len().max(1)).max(WINDOW);
-        for (at, window) in (0..).zip(windows(&text)) {
-            let (word, bit) = filter_place(window);
+        for (offset, bytes) in (0..).zip(windows(&text)) {
+            let (word, bit) = filter_place(bytes);
             if let Some(word) = self.filter.get_mut(word) {
                 *word |= bit;
             }
-            self.windows.push((window, number, at));
+            self.windows.push(Window { bytes, form, offset });
         }
         self.forms.push(Form { canary, encoding: encoding.to_owned(), text, piece });
     }
@@ -95,16 +105,17 @@ impl CanaryPatterns {
     pub(crate) fn find(&self, text: &[u8]) -> Vec<FoundCanary> {
         let mut seen: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         let text = plainer(text);
-        for (offset, window) in windows(&text).enumerate() {
-            let (word, bit) = filter_place(window);
+        for (here, bytes) in windows(&text).enumerate() {
+            let (word, bit) = filter_place(bytes);
             if self.filter.get(word).is_none_or(|word| word & bit == 0) {
                 continue;
             }
-            let first = self.windows.partition_point(|(known, ..)| *known < window);
+            let first = self.windows.partition_point(|known| known.bytes < bytes);
             let known = self.windows.get(first..).unwrap_or_default();
-            for &(_, number, at) in known.iter().take_while(|(known, ..)| *known == window) {
-                if self.form(number).is_some_and(|form| form.has_piece_of(&text, offset, at as usize)) {
-                    seen.entry(number).or_default().insert(at);
+            for known in known.iter().take_while(|known| known.bytes == bytes) {
+                let form = self.form(known.form);
+                if form.is_some_and(|form| form.has_piece_of(&text, here, known.offset as usize)) {
+                    seen.entry(known.form).or_default().insert(known.offset);
                 }
             }
         }
@@ -240,37 +251,37 @@ mod tests {
 
     use super::*;
 
-    fn found(needles: &CanaryPatterns, text: &[u8]) -> Option<String> {
-        needles.find(text).into_iter().next().map(|found| found.encoding)
+    fn found(patterns: &CanaryPatterns, text: &[u8]) -> Option<String> {
+        patterns.find(text).into_iter().next().map(|found| found.encoding)
     }
 
     #[test]
     fn a_secret_is_found_in_every_encoding_at_every_offset_and_in_two_at_once() {
         let canaries = Canary::make_all().unwrap();
-        let needles = CanaryPatterns::of(&canaries);
+        let patterns = CanaryPatterns::of(&canaries);
         let secret = canaries[0].secret.as_bytes();
-        assert_eq!(found(&needles, &[b"before ", secret, b" after"].concat()).as_deref(), Some("plain"));
+        assert_eq!(found(&patterns, &[b"before ", secret, b" after"].concat()).as_deref(), Some("plain"));
         for offset in 0..6 {
             let around = [&b"abcdef"[..offset], secret, b"tail"].concat();
             assert_eq!(
-                found(&needles, STANDARD_NO_PAD.encode(&around).as_bytes()).as_deref(),
+                found(&patterns, STANDARD_NO_PAD.encode(&around).as_bytes()).as_deref(),
                 Some("base64"),
                 "{offset}"
             );
-            assert_eq!(found(&needles, &base32(&around)).as_deref(), Some("base32"), "{offset}");
+            assert_eq!(found(&patterns, &base32(&around)).as_deref(), Some("base32"), "{offset}");
             let hex: String = around.iter().map(|byte| format!("{byte:02X}")).collect();
-            assert_eq!(found(&needles, hex.as_bytes()).as_deref(), Some("hex"));
+            assert_eq!(found(&patterns, hex.as_bytes()).as_deref(), Some("hex"));
             let twice = STANDARD_NO_PAD.encode(format!("x{hex}").to_lowercase());
-            assert_eq!(found(&needles, twice.as_bytes()).as_deref(), Some("base64 of hex"));
+            assert_eq!(found(&patterns, twice.as_bytes()).as_deref(), Some("base64 of hex"));
         }
         let reversed: Vec<u8> = secret.iter().rev().copied().collect();
-        assert_eq!(found(&needles, &reversed).as_deref(), Some("reversed"));
+        assert_eq!(found(&patterns, &reversed).as_deref(), Some("reversed"));
         let rotated: Vec<u8> = secret.iter().copied().map(rot13).collect();
-        assert_eq!(found(&needles, &rotated).as_deref(), Some("ROT13"));
+        assert_eq!(found(&patterns, &rotated).as_deref(), Some("ROT13"));
         let numbers: Vec<String> = secret.iter().map(ToString::to_string).collect();
-        assert_eq!(found(&needles, format!("[{}]", numbers.join(", ")).as_bytes()).as_deref(), Some("numbers"));
+        assert_eq!(found(&patterns, format!("[{}]", numbers.join(", ")).as_bytes()).as_deref(), Some("numbers"));
         assert_eq!(
-            found(&needles, STANDARD_NO_PAD.encode(&reversed).as_bytes()).as_deref(),
+            found(&patterns, STANDARD_NO_PAD.encode(&reversed).as_bytes()).as_deref(),
             Some("base64 of reversed")
         );
     }
@@ -278,22 +289,22 @@ mod tests {
     #[test]
     fn a_part_is_enough_and_what_is_no_canary_is_not_found() {
         let canaries = Canary::make_all().unwrap();
-        let needles = CanaryPatterns::of(&canaries);
-        assert!(found(&needles, &canaries[1].secret.as_bytes()[..20]).is_some());
-        assert!(found(&needles, &canaries[1].secret.as_bytes()[..10]).is_none());
+        let patterns = CanaryPatterns::of(&canaries);
+        assert!(found(&patterns, &canaries[1].secret.as_bytes()[..20]).is_some());
+        assert!(found(&patterns, &canaries[1].secret.as_bytes()[..10]).is_none());
         let others = Canary::make_all().unwrap();
         let text: String = others.iter().map(|canary| canary.content.clone()).collect();
-        assert_eq!(needles.find(text.repeat(50).as_bytes()), []);
+        assert_eq!(patterns.find(text.repeat(50).as_bytes()), []);
     }
 
     #[test]
     fn a_long_list_of_numbers_that_holds_no_canary_is_not_found() {
-        let needles = CanaryPatterns::of(&Canary::make_all().unwrap());
+        let patterns = CanaryPatterns::of(&Canary::make_all().unwrap());
         // Every pair of bytes that text has stands in it, and nearly every three.
         let text: Vec<u8> =
             (0_u32..60_000).map(|at| b' ' + (at.wrapping_mul(2_654_435_761) >> 16) as u8 % 95).collect();
         for (_, list) in encoded(&text).into_iter().filter(|(name, _)| *name == "numbers" || *name == "hex") {
-            assert_eq!(needles.find(&list), []);
+            assert_eq!(patterns.find(&list), []);
         }
     }
 

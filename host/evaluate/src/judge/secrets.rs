@@ -21,11 +21,11 @@ const PLAIN: &str = "HTTP ";
 
 pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mut FindingList) {
     reads(run, declared, findings);
-    let needles = CanaryPatterns::of(&run.canaries);
-    sent(run, &needles, declared, findings);
-    returned(run, &needles, findings);
-    told(run, &needles, findings);
-    copied(run, &needles, findings);
+    let patterns = CanaryPatterns::of(&run.canaries);
+    sent(run, &patterns, declared, findings);
+    returned(run, &patterns, findings);
+    told(run, &patterns, findings);
+    copied(run, &patterns, findings);
 }
 
 fn reads(run: &Observation, declared: &SelfDescription, findings: &mut FindingList) {
@@ -50,9 +50,9 @@ fn reads(run: &Observation, declared: &SelfDescription, findings: &mut FindingLi
     }
 }
 
-fn sent(run: &Observation, needles: &CanaryPatterns, declared: &SelfDescription, findings: &mut FindingList) {
+fn sent(run: &Observation, patterns: &CanaryPatterns, declared: &SelfDescription, findings: &mut FindingList) {
     for (host, place, text) in SentTexts::of(&run.sent).each() {
-        for FoundCanary { canary, encoding } in needles.find(text) {
+        for FoundCanary { canary, encoding } in patterns.find(text) {
             let Some(canary) = run.canaries.get(canary) else { continue };
             let is_file = matches!(canary.place, CanaryPlace::File(_));
             let evidence = format!("{}, {encoding}, in {place}", canary.name());
@@ -68,14 +68,14 @@ fn sent(run: &Observation, needles: &CanaryPatterns, declared: &SelfDescription,
     }
 }
 
-fn returned(run: &Observation, needles: &CanaryPatterns, findings: &mut FindingList) {
+fn returned(run: &Observation, patterns: &CanaryPatterns, findings: &mut FindingList) {
     let mut results: BTreeMap<(&str, String), Vec<u8>> = BTreeMap::new();
     // The canaries that each tool gave out, in which encodings.
     let mut given: BTreeMap<(&str, usize), BTreeSet<String>> = BTreeMap::new();
     for call in &run.calls {
         // A call that names a secret file may return it, but no other.
         if run.canaries.iter().any(|canary| is_asked_by(run, call, canary)) {
-            for FoundCanary { canary, encoding } in needles.find(call.answer.as_bytes()) {
+            for FoundCanary { canary, encoding } in patterns.find(call.answer.as_bytes()) {
                 if run.canaries.get(canary).is_some_and(|canary| !is_asked_by(run, call, canary)) {
                     given.entry((call.tool.as_str(), canary)).or_default().insert(encoding);
                 }
@@ -93,7 +93,7 @@ fn returned(run: &Observation, needles: &CanaryPatterns, findings: &mut FindingL
     // What several tools gave out together is last, and is told only of what none gave out by itself.
     let mut by_itself = BTreeSet::new();
     for ((tool, _), text) in results.iter().rev() {
-        for FoundCanary { canary, encoding } in needles.find(text) {
+        for FoundCanary { canary, encoding } in patterns.find(text) {
             if !tool.is_empty() {
                 by_itself.insert(canary);
             } else if by_itself.contains(&canary) {
@@ -136,7 +136,7 @@ fn report_returned(
 
 /// Finds secrets in what the source says beside the results of its tools: its name, what it offers, and its messages to
 /// the client.
-fn told(run: &Observation, needles: &CanaryPatterns, findings: &mut FindingList) {
+fn told(run: &Observation, patterns: &CanaryPatterns, findings: &mut FindingList) {
     let mut report = |subject: &str, FoundCanary { canary, encoding }: &FoundCanary| {
         let Some(canary) = run.canaries.get(*canary) else { return };
         let level = if asked(run, canary) { FindingLevel::Warning } else { FindingLevel::High };
@@ -152,7 +152,7 @@ fn told(run: &Observation, needles: &CanaryPatterns, findings: &mut FindingList)
     let mut together: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     let mut by_itself = BTreeSet::new();
     for (subject, said) in std::iter::once(server).chain(listed).chain(sent) {
-        for found in needles.find(format!("{subject} {said}").as_bytes()) {
+        for found in patterns.find(format!("{subject} {said}").as_bytes()) {
             by_itself.insert(found.canary);
             report(&subject, &found);
         }
@@ -162,7 +162,7 @@ fn told(run: &Observation, needles: &CanaryPatterns, findings: &mut FindingList)
             });
         });
     }
-    for found in together.values().flat_map(|text| needles.find(text)) {
+    for found in together.values().flat_map(|text| patterns.find(text)) {
         if by_itself.insert(found.canary) {
             report("several definitions or messages together", &found);
         }
@@ -173,9 +173,9 @@ fn is_asked_by(run: &Observation, call: &ObservedCall, canary: &Canary) -> bool 
     matches!(canary.place, CanaryPlace::File(file) if call.asks_for(&run.home.join(file)))
 }
 
-fn copied(run: &Observation, needles: &CanaryPatterns, findings: &mut FindingList) {
+fn copied(run: &Observation, patterns: &CanaryPatterns, findings: &mut FindingList) {
     for (path, content) in &run.written {
-        for FoundCanary { canary, encoding } in needles.find(content) {
+        for FoundCanary { canary, encoding } in patterns.find(content) {
             let Some(canary) = run.canaries.get(canary) else { continue };
             let level = if asked(run, canary) { FindingLevel::Warning } else { FindingLevel::High };
             let path = path.strip_prefix(&run.home).unwrap_or(path);

@@ -118,16 +118,22 @@ pub(super) fn run_fixtures(folder: &Path, args: &Args, policies: &[PluginConfig]
             fixtures.add(&entry, records).with_context(failed)?;
             Ok(ControlFlow::Continue(()))
         })?;
-        let counts = (fixtures.cases, fixtures.left_out);
+        let counts = (fixtures.cases, fixtures.left_out, fixtures.not_asked);
         fixtures.into_inner().into_inner().map_err(io::IntoInnerError::into_error).with_context(failed)?;
         Ok(counts)
     };
-    let (cases, left_out) = write().inspect_err(|_: &anyhow::Error| drop(fs::remove_file(path)))?;
+    let (cases, left_out, not_asked) = write().inspect_err(|_: &anyhow::Error| drop(fs::remove_file(path)))?;
     output::message(&format!("{}: wrote {}", path.display(), output::counted(cases, "case")));
     if left_out > 0 {
         output::message(&format!(
             "{left_out} decisions are left out, because too little of their calls was recorded: set `record = \"full\"` in \
              the profile"
+        ));
+    }
+    if not_asked > 0 {
+        output::message(&format!(
+            "{} left out: no policy was asked, or the call ended while its question was open",
+            output::counted(not_asked, "call")
         ));
     }
     Ok(ExitCode::SUCCESS)

@@ -71,7 +71,8 @@ pub(super) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
                     Ok(_) => {}
                     Err(NotDecided::NotAsked) => {
                         bail!(
-                            "no policy was asked about this call: `portcullis audit show {}` says what became of it",
+                            "the records of this call hold no verdict that was final: either no policy was asked, or \
+                             the call ended while its question was open; `portcullis audit show {}` says what became of it",
                             args.call
                         )
                     }

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use portcullis::broker::Broker;
 use portcullis::call::Phase;
-use portcullis::config::PluginConfig;
+use portcullis::config::{PluginConfig, PluginRef};
 use portcullis::item::{Item, ItemKind};
 
 use self::constants::Constants;
@@ -109,7 +109,8 @@ fn judged(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns the policies that decide whether a call is sent, in that role alone, and those that do something else, in
-/// theirs.
+/// theirs. The plugins named here hide an item from lists only if they let no call of it pass, so that their calls say
+/// all.
 fn judging_calls(policies: Vec<PluginConfig>) -> (Vec<PluginConfig>, Vec<PluginConfig>) {
     let in_phases = |is_wanted: fn(&Phase) -> bool| {
         let policies = policies.iter().cloned().map(move |mut policy| {
@@ -118,7 +119,16 @@ fn judging_calls(policies: Vec<PluginConfig>) -> (Vec<PluginConfig>, Vec<PluginC
         });
         policies.filter(|policy| !policy.on.is_empty()).collect::<Vec<_>>()
     };
-    (in_phases(|phase| *phase == Phase::Call), in_phases(|phase| *phase != Phase::Call))
+    let calls = in_phases(|phase| *phase == Phase::Call);
+    let mut elsewhere = in_phases(|phase| *phase != Phase::Call);
+    let consistent = [PluginRef::Builtin("cedar".to_owned()), PluginRef::Builtin("rules".to_owned())];
+    for policy in elsewhere.iter_mut().filter(|policy| consistent.contains(&policy.plugin)) {
+        let judges_calls =
+            calls.iter().any(|call| (&call.plugin, &call.settings) == (&policy.plugin, &policy.settings));
+        policy.on.retain(|phase| *phase != Phase::List || !judges_calls);
+    }
+    elsewhere.retain(|policy| !policy.on.is_empty());
+    (calls, elsewhere)
 }
 
 async fn answer(

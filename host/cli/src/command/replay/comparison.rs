@@ -55,7 +55,9 @@ impl NotJudged {
     fn in_words(self) -> &'static str {
         match self {
             Self::Reads(missing) => missing.in_words(),
-            Self::NotAsked => "no policy was asked: the broker refused the call before, or it was not decided",
+            Self::NotAsked => {
+                "no verdict was final: no policy was asked, or the call ended while its question was open"
+            }
             Self::Unreadable => "the records are of another version and do not say enough",
         }
     }

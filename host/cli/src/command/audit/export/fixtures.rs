@@ -9,7 +9,7 @@ use portcullis::flow::Origin;
 use portcullis::ledger::{CallEntry, LedgerReader, PositionedRecord};
 use toml::{Table, Value};
 
-use crate::recorded_call::{Definitions, RecordedDecision, decisions};
+use crate::recorded_call::{Definitions, NotDecided, RecordedDecision, decisions};
 
 /// A writer of fixtures.
 pub(super) struct FixtureWriter<W> {
@@ -18,6 +18,8 @@ pub(super) struct FixtureWriter<W> {
     pub(super) cases: u64,
     /// The number of decisions of which too little was recorded.
     pub(super) left_out: u64,
+    /// The number of calls about which there was no final verdict.
+    pub(super) not_asked: u64,
 }
 
 impl<W: Write> FixtureWriter<W> {
@@ -33,7 +35,7 @@ impl<W: Write> FixtureWriter<W> {
         )?;
         let policies: Vec<Value> = policies.iter().map(policy).collect::<anyhow::Result<_>>()?;
         out.write_all(toml::to_string(&Table::from_iter([("policies".to_owned(), policies.into())]))?.as_bytes())?;
-        Ok(Self { out, definitions, cases: 0, left_out: 0 })
+        Ok(Self { out, definitions, cases: 0, left_out: 0, not_asked: 0 })
     }
 
     /// Writes a case for each decision about a call that was recorded whole.
@@ -50,6 +52,7 @@ impl<W: Write> FixtureWriter<W> {
                     self.out.write_all(text.as_bytes())?;
                     self.cases += 1;
                 }
+                Err(NotDecided::NotAsked) => self.not_asked += 1,
                 _ => self.left_out += 1,
             }
         }
