@@ -33,7 +33,6 @@ use crate::plugin::{Approval, PluginIdentity, Policy, Transform, TransformDecisi
 use crate::protocol::{CanonicalError, canonical, check_canonical};
 use crate::provenance::{SessionFlow, SourceFlow, TracedCall};
 
-pub(crate) use ambiguity::fold;
 use approval::{ApprovalOutcome, ApprovalQuestion, Approvals};
 pub use budget::Budget;
 pub use form::scope_in_words;

@@ -31,6 +31,7 @@ use crate::gate::Permit;
 use crate::item::ItemKind;
 use crate::name::{ProfileName, SourceName};
 use crate::protocol::{Answer, Era, Json, Notification, Request, RpcError};
+use crate::sync::Mutex;
 
 pub use component::ComponentSource;
 pub(crate) use component::{CommandSource, ComponentProgram};
@@ -297,11 +298,35 @@ pub struct ListedDefinitions {
     pub other_members: Option<Json>,
 }
 
+/// The `progressToken` of the latest request that a call is for, if it has one: a request is repeated with the agent's
+/// answers while the source has the call. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct ProgressToken(Arc<Mutex<Option<Json>>>);
+
+impl ProgressToken {
+    /// Returns a token of this value.
+    #[must_use]
+    pub fn of(token: Option<Json>) -> Self {
+        Self(Arc::new(Mutex::new(token)))
+    }
+
+    /// Replaces the value.
+    pub(crate) fn set(&self, token: Option<Json>) {
+        *self.0.lock() = token;
+    }
+
+    /// Returns the value.
+    #[must_use]
+    pub fn get(&self) -> Option<Json> {
+        self.0.lock().clone()
+    }
+}
+
 /// The destination of the messages that a source sends during one call.
 #[derive(Debug, Clone)]
 pub struct CallEventSender {
     /// The caller's `progressToken`, put back into each notification as it was sent. Without one there is no progress.
-    pub token: Option<Json>,
+    pub token: ProgressToken,
     /// The channel to the caller. A full channel slows the source down, not the broker.
     pub out: mpsc::Sender<CallEvent>,
     /// The bytes of large notifications that may still be put into the channel.
@@ -317,19 +342,35 @@ impl CallEventSender {
 
     /// Returns the destination behind this channel, for a caller with this `progressToken`.
     #[must_use]
-    pub fn new(token: Option<Json>, out: mpsc::Sender<CallEvent>) -> Self {
+    pub fn new(token: ProgressToken, out: mpsc::Sender<CallEvent>) -> Self {
         Self { token, out, room: Arc::new(Semaphore::new(Self::ROOM_BYTES)) }
     }
 
     /// Passes a notification on, and waits until there is room for it. Returns false if the caller has gone.
     /// Cancellation safe: the notification is then dropped.
     pub(crate) async fn notify(&self, mut notification: Notification) -> bool {
-        if let Some(params) = notification.params.take_if(|params| params.as_bytes().len() > Self::SMALL_BYTES) {
-            let size = params.as_bytes().len().min(Self::ROOM_BYTES);
-            let room = Arc::clone(&self.room).acquire_many_owned(u32::try_from(size).unwrap_or(u32::MAX)).await;
+        if let Some((params, bytes)) = Self::take_large(&mut notification) {
+            let room = Arc::clone(&self.room).acquire_many_owned(bytes).await;
             notification.params = room.ok().map(|room| params.held_with(room));
         }
         self.out.send(CallEvent::Notification(notification)).await.is_ok()
+    }
+
+    /// Passes a notification on if there is room for it, and drops it otherwise.
+    pub(crate) fn offer(&self, mut notification: Notification) {
+        if let Some((params, bytes)) = Self::take_large(&mut notification) {
+            let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(bytes) else { return };
+            notification.params = Some(params.held_with(room));
+        }
+        // A caller that has gone needs nothing, and one without room gets what comes later.
+        let _ = self.out.try_send(CallEvent::Notification(notification));
+    }
+
+    /// Takes the parameters out of a large notification, with the bytes that they count for.
+    fn take_large(notification: &mut Notification) -> Option<(Json, u32)> {
+        let params = notification.params.take_if(|params| params.as_bytes().len() > Self::SMALL_BYTES)?;
+        let bytes = u32::try_from(params.as_bytes().len().min(Self::ROOM_BYTES)).unwrap_or(u32::MAX);
+        Some((params, bytes))
     }
 }
 

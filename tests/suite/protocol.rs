@@ -133,6 +133,62 @@ fn a_stream_of_changes_leads_only_to_resources_that_the_session_may_use() {
     assert_eq!(watched[0]["resource"], c, "{watched:?}");
 }
 
+/// A modern source is asked about all resources at once, so the broker judges each by itself.
+#[test]
+fn a_policy_decides_about_each_resource_of_a_modern_source_that_is_watched() {
+    let [b, c] = ["portcullis://far/mem://b", "portcullis://far/mem://c"];
+    let rule = r#"{ tool = "*mem://b", method = "resources/subscribe" }"#;
+    let deny = format!("policies = [{{ plugin = \"builtin:rules\", settings = {{ deny = [{rule}] }} }}]\n");
+    let dir = TestDir::new(&format!("{deny}{CONFIG}").replace("\"full\"", "\"watched\""));
+    let mut modern = agent(&dir, Era::Modern);
+    modern.send("subscriptions/listen", json!({ "notifications": { "resourceSubscriptions": [b, c] } }));
+    let first = modern.next().unwrap();
+    assert_eq!(first["params"]["notifications"], json!({ "resourceSubscriptions": [c] }), "{first}");
+    let change = modern.next().unwrap();
+    assert_eq!(change["params"]["uri"], c, "{change}");
+    modern.leave();
+
+    let mut legacy = agent(&dir, Era::Legacy);
+    let refused = legacy.request("resources/subscribe", json!({ "uri": b }));
+    assert_eq!(refused["error"]["data"]["code"], "rule", "{refused}");
+    let id = legacy.send("resources/subscribe", json!({ "uri": c }));
+    let (mut answered, mut updated) = (false, false);
+    while !(answered && updated) {
+        let message = legacy.next().unwrap();
+        answered |= message["id"] == id;
+        updated |= message["params"]["uri"] == c;
+        assert_ne!(message["params"]["uri"], b);
+    }
+    legacy.leave();
+    let denied = dir.records_of("call.denied");
+    assert_eq!(denied.iter().filter(|record| record["body"]["resource"] == b).count(), 2, "{denied:?}");
+}
+
+#[test]
+fn a_resource_is_watched_until_the_last_of_several_streams_has_ended() {
+    let dir = TestDir::new(CONFIG);
+    let uri = "portcullis://far/mem://a";
+    let mut modern = agent(&dir, Era::Modern);
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        let id = modern.send("subscriptions/listen", json!({ "notifications": { "resourceSubscriptions": [uri] } }));
+        while modern.next().unwrap()["method"] != "notifications/resources/updated" {}
+        open.push(id);
+    }
+    let ended = || {
+        let intents = dir.records_of("call.intent").into_iter();
+        intents.filter(|record| record["body"]["method"] == "resources/unsubscribe").count()
+    };
+    for (left, id) in [(1, open[0]), (0, open[1])] {
+        modern.notify("notifications/cancelled", json!({ "requestId": id }));
+        if left == 0 {
+            until("the source is told", || ended() == 1);
+        }
+    }
+    modern.leave();
+    assert_eq!(ended(), 1, "only the last stream ends the subscription");
+}
+
 #[test]
 fn a_question_of_a_source_reaches_the_agent_and_names_the_source() {
     let dir = TestDir::new(CONFIG);

@@ -4,6 +4,7 @@
 //! Every name that the specification defines is written here and nowhere else, so that a new revision is an edit of one
 //! folder. What a message means to the broker is decided elsewhere.
 
+mod asking;
 mod buffer;
 mod canonical;
 mod error;
@@ -15,6 +16,7 @@ mod method;
 pub mod param_header;
 pub mod revision;
 
+pub use asking::{AskingMembers, fold};
 pub use buffer::MessageBuffer;
 pub use canonical::{CanonicalError, canonical, canonical_value, check_canonical, compare_keys};
 pub use canonical::{write_canonical_text, write_canonical_value};

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use crate::call::{TASK_MEMBERS, UnknownMembers};
-use crate::protocol::{Json, MemberTexts, Method};
+use crate::protocol::{Json, MemberTexts, Method, fold};
 
 /// The members that the broker itself reads or replaces. In another spelling they are refused even when they stand
 /// alone.
@@ -30,8 +30,8 @@ pub(super) fn check(method: &Method, params: &Json) -> Result<UnknownMembers, St
     let known = method.known_members();
     let members = distinct(params, "params")?;
     for (key, _) in &members {
-        let mut meant = MEANT.iter().chain(method.asked_members());
-        if let Some(meant) = meant.find(|meant| key != **meant && fold(meant) == fold(key)) {
+        let (mut meant, folded) = (MEANT.iter().chain(method.asked_members()), fold(key));
+        if let Some(meant) = meant.find(|meant| key != **meant && meant.eq_ignore_ascii_case(&folded)) {
             return Err(format!("`params` has {key:?}, which may be read as `{meant}`"));
         }
         if known.is_some_and(|known| !known.contains(&&**key)) {
@@ -66,11 +66,6 @@ fn distinct<'a>(object: &'a Json, shown: &str) -> Result<MemberTexts<'a>, String
         }
     }
     Ok(members)
-}
-
-/// Folds case as lenient parsers do: upper case first, so that `ſ` and the Kelvin sign fold to `s` and `k`.
-pub(crate) fn fold(key: &str) -> String {
-    if key.is_ascii() { key.to_ascii_lowercase() } else { key.to_uppercase().to_lowercase() }
 }
 
 #[cfg(test)]

@@ -309,10 +309,12 @@ impl Inbox {
         Ok((pending, waiting))
     }
 
-    /// Returns the open question of this id, if it is about a call with this binding.
+    /// Returns the open question of this id, if it is about a call with this binding. The agent may come back in
+    /// another session: a modern one is a matter of the front, which opens it anew after a pause.
     pub(super) fn about(&self, id: &str, binding: &GrantBinding) -> Option<Arc<OpenQuestion>> {
         self.expire_overdue();
-        self.open.lock().get(id).filter(|pending| pending.key == key(binding)).cloned()
+        let of_session = |session: &SessionId| key(&GrantBinding { session: session.clone(), ..binding.clone() });
+        self.open.lock().get(id).filter(|pending| pending.key == of_session(pending.session())).cloned()
     }
 
     /// Denies a question that has expired.

@@ -14,7 +14,7 @@ use crate::config::Detail;
 use crate::ledger::{Event, EventBody, EventKind, OutcomeSlot};
 use crate::metrics::{Ending, Series};
 use crate::plugin::TransformDecision;
-use crate::protocol::{Answer, Json, Method, RpcError};
+use crate::protocol::{Answer, AskingMembers, Json, Method, RpcError};
 use crate::provenance::{SessionFlow, SourceFlow, TracedCall};
 
 /// The obligation to record the outcome of an admitted call. If it is dropped without [`Ticket::release`], it records
@@ -228,24 +228,20 @@ impl Gate {
             Answer::Result(json) | Answer::Error(json) => json.clone(),
         };
         let mut trail = DecisionTrail::new(ticket.record);
-        let said = match &answer {
-            Answer::Result(result) => AnswerSummary::of(result),
-            Answer::Error(_) => AnswerSummary::default(),
+        let (objection, failed) = match &answer {
+            Answer::Result(result) => objection(&ticket.call.method, result),
+            Answer::Error(_) => (None, false),
         };
-        let passed = if said.asks() && !may_ask(&ticket.call.method, &answer, &said) {
-            Err(CallRefusal::denied(
-                "source-asked",
-                "the source asks for input where the protocol lets it ask for none",
-            ))
-        } else {
-            self.pass_result(&ticket.call, (&ticket.vault, &ticket.flow), &answer, &mut trail).await
+        let passed = match objection {
+            Some((code, why)) => Err(CallRefusal::denied(code, why)),
+            None => self.pass_result(&ticket.call, (&ticket.vault, &ticket.flow), &answer, &mut trail).await,
         };
         let mut body = EventBody::new()
             .with("result", recorded_payload(&self.ledger, &received, ticket.record))
             .with("verdicts", trail.entries);
         let ending = match &answer {
             Answer::Error(_) => Ending::Error,
-            Answer::Result(_) if said.failed => Ending::ToolError,
+            Answer::Result(_) if failed => Ending::ToolError,
             Answer::Result(_) => Ending::Ok,
         };
         match passed {
@@ -317,45 +313,28 @@ impl Gate {
 
 /// Reports whether a result asks for input: its `resultType` is `input_required` (2026-07-28).
 pub(crate) fn asks_for_input(result: &Json) -> bool {
-    AnswerSummary::of(result).asks()
+    AskingMembers::of(result, |_, _| {}).wants_retry()
 }
 
-/// Reports whether a source may ask for input in the result of this method, and does so unambiguously.
-fn may_ask(method: &Method, answer: &Answer, said: &AnswerSummary) -> bool {
-    let Answer::Result(result) = answer else { return false };
-    let clear = said.kinds.len() == 1 && result.get_str("resultType").is_some();
+/// Returns the code and the reason with which a result is withheld because of what it asks, and whether it says that
+/// the tool failed. A result may be large, so its members are read once.
+fn objection(method: &Method, result: &Json) -> (Option<(&'static str, &'static str)>, bool) {
+    let mut failed = false;
+    let members = AskingMembers::of(result, |name, text| failed |= name == "isError" && text == "true");
+    if members.is_unreadable() {
+        let why = "the result has a key that holds half of a surrogate pair, so that nobody can tell what it asks for";
+        return (Some(("unreadable-result", why)), failed);
+    }
+    // A task says what it asks for where its state is read.
+    let may_ask = match method {
+        Method::TasksGet => members.is_clear(),
+        method => method.may_be_retried() && members.wants_retry(),
+    };
     // The broker itself asks under this name.
-    let forged = result.get("inputRequests").is_some_and(|requests| requests.get(INPUT).is_some());
-    clear && !forged && method.may_be_retried()
-}
-
-/// The members of an answer that the broker itself reads.
-#[derive(Default)]
-struct AnswerSummary {
-    /// The values of every member that a parser might take for `resultType`. Parsers disagree about which one counts,
-    /// and one that the broker overlooked would show a person a form that looks like the broker's own.
-    kinds: Vec<String>,
-    /// True if the result says that the tool failed.
-    failed: bool,
-}
-
-impl AnswerSummary {
-    /// Reads the members of a result, and nothing inside them. A result may be large, so it is read once.
-    fn of(result: &Json) -> Self {
-        let mut said = Self::default();
-        for (name, text) in result.member_texts().unwrap_or_default() {
-            if name.eq_ignore_ascii_case("resultType") {
-                said.kinds.extend(serde_json::from_str::<String>(text));
-            } else if name == "isError" {
-                said.failed = text == "true";
-            }
-        }
-        said
-    }
-
-    fn asks(&self) -> bool {
-        self.kinds.iter().any(|kind| kind == "input_required")
-    }
+    let forged = || result.get("inputRequests").is_some_and(|requests| requests.get(INPUT).is_some());
+    let withheld = members.asks() && (!may_ask || forged());
+    let why = "the source asks for input where the protocol lets it ask for none";
+    (withheld.then_some(("source-asked", why)), failed)
 }
 
 fn source_error(cause: &Cause, code: &str) -> Answer {

@@ -11,8 +11,8 @@ use crate::agent::AgentPeer;
 use crate::call::{Call, Outcome, Params, Risk};
 use crate::context::Upstream;
 use crate::escape::escape_hidden;
-use crate::gate::{AdmittedCall, GateInput, fold};
-use crate::protocol::{Answer, Json, Method, Request, RpcError};
+use crate::gate::{AdmittedCall, GateInput};
+use crate::protocol::{Answer, Json, Method, Request, RpcError, fold};
 use crate::source::SourceRequest;
 
 /// Parts of names of form fields that ask for a secret, in lower case and without separators. Sources must not ask for
@@ -133,6 +133,8 @@ impl ConfiguredSession {
             Method::ElicitationCreate => "elicitation",
             Method::SamplingCreateMessage => "sampling",
             Method::RootsList => "roots",
+            // An agent may be lenient: `Elicitation/Create` counts as what it looks like.
+            method if method.is_reserved() => return Err("a source cannot ask this of an agent".to_owned()),
             _ => return Ok(params),
         };
         if needed == "sampling" && !self.profile.sampling {

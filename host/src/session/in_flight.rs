@@ -10,11 +10,11 @@ use tokio::sync::mpsc;
 use super::configured::ConfiguredSession;
 use super::source_client::is_severe_enough;
 use crate::agent::AgentPeer;
-use crate::call::{Call, Outcome};
+use crate::call::{Call, Outcome, Params};
 use crate::context::{CallCountGuard, Upstream};
 use crate::gate::Permit;
 use crate::protocol::{Era, Json, Method, Notification, meta};
-use crate::source::{CallEvent, CallEventSender, SourceClient, SourceRequest};
+use crate::source::{CallEvent, CallEventSender, ProgressToken, SourceClient, SourceRequest};
 use crate::telemetry::{Span, Telemetry};
 
 /// The number of messages of a source that may wait for the agent during one call before the source is slowed down.
@@ -29,7 +29,22 @@ pub(super) struct InFlightCall {
     /// The span of the call, which ends with it.
     span: Option<Span>,
     events: mpsc::Receiver<CallEvent>,
+    /// What the latest request that the call is for wants to hear.
+    wants: Wants,
     open: CallCountGuard,
+}
+
+/// What a request wants to hear while its call is in flight.
+struct Wants {
+    progress: ProgressToken,
+    /// The least severe log messages, of a modern agent.
+    log_level: Option<String>,
+}
+
+impl Wants {
+    fn log_level(params: &Params) -> Option<String> {
+        params.meta().and_then(|meta| meta.get_str(meta::LOG_LEVEL))
+    }
 }
 
 /// The reason why driving a call has stopped.
@@ -57,8 +72,16 @@ impl InFlightCall {
         };
         let (out, events) = mpsc::channel(RELAY_QUEUE);
         let (owned, about) = (Arc::clone(upstream), permit.shared_call());
-        let call = Box::pin(async move { owned.source.call(permit, &client, CallEventSender::new(token, out)).await });
-        Self { upstream: Arc::clone(upstream), about, call, span, events, open: upstream.open_calls.open() }
+        let wants = Wants { progress: ProgressToken::of(token), log_level: Wants::log_level(&about.params) };
+        let sender = CallEventSender::new(wants.progress.clone(), out);
+        let call = Box::pin(async move { owned.source.call(permit, &client, sender).await });
+        Self { upstream: Arc::clone(upstream), about, call, span, events, wants, open: upstream.open_calls.open() }
+    }
+
+    /// Goes on for another request, which brought the agent's answers: it has a token and a log level of its own.
+    pub(super) fn go_on_for(&mut self, params: &Params) {
+        self.wants.progress.set(params.progress_token());
+        self.wants.log_level = Wants::log_level(params);
     }
 
     /// Returns the outcome, in which a failure says what the source's cell may lack.
@@ -73,7 +96,7 @@ impl InFlightCall {
 impl ConfiguredSession {
     /// Drives a call until it ends or needs the agent.
     pub(super) async fn drive(&self, in_flight: &mut InFlightCall, peer: &Arc<dyn AgentPeer>) -> DriveEnd {
-        let InFlightCall { upstream, about, call, span, events, open: _ } = in_flight;
+        let InFlightCall { upstream, about, call, span, events, wants, open: _ } = in_flight;
         peer.handed_over();
         // Boxed, as most calls ask nothing: the set has room for one question from the beginning.
         let mut asked = FuturesUnordered::<BoxFuture<'static, ()>>::new();
@@ -85,13 +108,17 @@ impl ConfiguredSession {
                 outcome = &mut *call => break outcome,
                 Some(()) = asked.next(), if !asked.is_empty() => {}
                 Some(event) = events.recv() => match event {
-                    CallEvent::Notification(notification) => self.pass_on(upstream, about, notification, peer).await,
+                    CallEvent::Notification(notification) => {
+                        self.pass_on(upstream, (about, wants), notification, peer).await
+                    }
                     CallEvent::Request(question) if self.agent.era == Era::Modern => {
                         let mut questions = vec![question];
                         for more in std::iter::from_fn(|| events.try_recv().ok()).take(RELAY_QUEUE) {
                             match more {
                                 CallEvent::Request(question) => questions.push(question),
-                                CallEvent::Notification(notification) => self.pass_on(upstream, about, notification, peer).await,
+                                CallEvent::Notification(notification) => {
+                                    self.pass_on(upstream, (about, wants), notification, peer).await
+                                }
                             }
                         }
                         return DriveEnd::Asked(questions);
@@ -102,7 +129,7 @@ impl ConfiguredSession {
         };
         while let Ok(left) = events.try_recv() {
             if let CallEvent::Notification(notification) = left {
-                self.pass_on(upstream, about, notification, peer).await;
+                self.pass_on(upstream, (about, wants), notification, peer).await;
             }
         }
         if let Some(span) = span.take() {
@@ -141,11 +168,11 @@ impl ConfiguredSession {
     async fn pass_on(
         &self,
         upstream: &Upstream,
-        call: &Arc<Call>,
+        (call, wants): (&Arc<Call>, &Wants),
         notification: Notification,
         peer: &Arc<dyn AgentPeer>,
     ) {
-        if !self.wants(call, &notification) {
+        if !self.wants(wants, &notification) {
             return;
         }
         if let Some(notification) = Box::pin(self.notification_for_agent(upstream, call, notification, peer)).await {
@@ -155,13 +182,12 @@ impl ConfiguredSession {
 
     /// Reports whether the agent wants a notification. A modern agent says with each request which log messages it
     /// wants (2026-07-28, "Logging"); if it does not, it gets none.
-    fn wants(&self, call: &Call, notification: &Notification) -> bool {
+    fn wants(&self, wants: &Wants, notification: &Notification) -> bool {
         if self.agent.era == Era::Legacy || notification.method != Method::NotificationsMessage {
             return true;
         }
-        let wanted = call.params.meta().and_then(|meta| meta.get_str(meta::LOG_LEVEL));
         let level = notification.params.as_ref().and_then(|params| params.get_str("level"));
-        is_severe_enough(wanted.as_deref(), level.as_deref())
+        is_severe_enough(wants.log_level.as_deref(), level.as_deref())
     }
 }
 

@@ -67,7 +67,7 @@ impl Session {
             let mut wants = asked.lists_of(tools.sources().map(|(_, met)| met));
             // A source that could not be discovered may be there later; only the broker can announce that change.
             wants.tools |= asked.tools && tools.is_partial();
-            let watched = configured.watched(&asked.updates, &tools).await;
+            let watched = configured.watched(&asked.updates, &tools, peer).await;
             wants.updates = watched.iter().map(|resource| resource.item.exposed.to_string()).collect();
             let (out, mut changes) = listeners.open(wants.clone());
             let (mut feeds, mut all_acknowledged) = configured.feeds(&tools, &wants, &watched, &out);
@@ -111,7 +111,10 @@ impl SessionRequest<'_> {
             return self.execute_at(&target).await;
         }
         match self.method {
-            Method::ResourcesSubscribe => session.follow_resource(&target),
+            Method::ResourcesSubscribe => match self.admit_for_broker(&target).await {
+                Ok(()) => session.follow_resource(&target),
+                Err(refusal) => return Ok(refusal),
+            },
             _ => session.upstream_subscriptions.remove(&Followed::Resource(target.item.exposed.to_string())),
         }
         Ok(Answer::Result(Json::empty_object()))
@@ -149,8 +152,10 @@ impl ConfiguredSession {
                     self.upstream(source.as_str()).iter().for_each(|upstream| self.follow_lists_of(upstream));
                 }
                 Followed::Resource(uri) => {
-                    let resource = self.resource(Some(&Json::of(&uri)), "uri").await;
-                    resource.iter().for_each(|resource| self.follow_resource(resource));
+                    let Ok(resource) = self.resource(Some(&Json::of(&uri)), "uri").await else { continue };
+                    if self.may_subscribe(&resource, &(Arc::new(NoAgent) as _)).await {
+                        self.follow_resource(&resource);
+                    }
                 }
             }
         }
@@ -174,20 +179,23 @@ impl ConfiguredSession {
     }
 
     /// Returns the resources of these exposed URIs that the session may see and whose sources announce changes of them.
-    /// Each other one is recorded as a request that was refused.
-    async fn watched(&self, uris: &[String], tools: &SessionCatalog) -> Vec<VisibleItem> {
-        let mut watched = Vec::new();
-        for uri in uris {
-            let Ok(resource) = self.resource(Some(&Json::of(uri)), "params.notifications.resourceSubscriptions").await
-            else {
-                continue;
-            };
+    /// Each other one is recorded as a request that was refused. A modern source is asked about all resources by one
+    /// request, so each of them passes the gate here.
+    async fn watched(&self, uris: &[String], tools: &SessionCatalog, peer: &Arc<dyn AgentPeer>) -> Vec<VisibleItem> {
+        let watched = uris.iter().map(async |uri| {
+            let named = "params.notifications.resourceSubscriptions";
+            let resource = self.resource(Some(&Json::of(uri)), named).await.ok()?;
             let mut sources = tools.sources().filter(|(upstream, _)| resource.is_of(upstream));
-            if sources.any(|(_, met)| announces_updates(met)) {
-                watched.push(resource);
-            }
-        }
-        watched
+            let (_, met) = sources.find(|(_, met)| announces_updates(met))?;
+            (met.era == Era::Legacy || self.may_subscribe(&resource, peer).await).then_some(resource)
+        });
+        futures_util::future::join_all(watched).await.into_iter().flatten().collect()
+    }
+
+    /// Reports whether the gate lets the agent subscribe to a resource of a modern source.
+    async fn may_subscribe(&self, resource: &VisibleItem, peer: &Arc<dyn AgentPeer>) -> bool {
+        let request = SessionRequest::new(self, Method::ResourcesSubscribe, named(resource), Arc::clone(peer));
+        request.admit_for_broker(resource).await.is_ok()
     }
 
     /// Returns the subscriptions of one stream, at all sources that can announce what it wants, and a channel that
@@ -238,7 +246,7 @@ impl ConfiguredSession {
             }
             return;
         }
-        let _subscribed = Subscribed { session: self.me.clone(), resources: watched.clone() };
+        let _subscribed = Subscribed::begin(self, watched.clone());
         for resource in &watched {
             let request = SessionRequest::new(self, Method::ResourcesSubscribe, named(resource), Arc::clone(&peer));
             let subscribed = request.execute_at(resource).await;
@@ -255,6 +263,13 @@ struct Subscribed {
     resources: Vec<VisibleItem>,
 }
 
+impl Subscribed {
+    fn begin(session: &ConfiguredSession, resources: Vec<VisibleItem>) -> Self {
+        resources.iter().for_each(|resource| session.upstream_subscriptions.stream_began(&resource.item.exposed));
+        Self { session: session.me.clone(), resources }
+    }
+}
+
 impl Drop for Subscribed {
     fn drop(&mut self) {
         // The connection ends with its session, and so do its subscriptions.
@@ -263,7 +278,8 @@ impl Drop for Subscribed {
         if session.session().is_none_or(|whole| !Arc::ptr_eq(&whole.current(), &session)) {
             return;
         }
-        let resources = std::mem::take(&mut self.resources);
+        let mut resources = std::mem::take(&mut self.resources);
+        resources.retain(|resource| session.upstream_subscriptions.stream_ended(&resource.item.exposed));
         tokio::spawn(async move {
             for resource in resources {
                 let (method, peer) = (Method::ResourcesUnsubscribe, Arc::new(NoAgent));

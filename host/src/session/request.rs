@@ -7,7 +7,7 @@ use super::execution::{AttemptResult, Execution};
 use super::listing::VisibleItem;
 use super::shortened;
 use crate::agent::AgentPeer;
-use crate::call::{Call, GroupAttempt, Params};
+use crate::call::{Call, GroupAttempt, Outcome, Params};
 use crate::digest::Digest;
 use crate::gate::{AdmittedCall, GateInput};
 use crate::item::ItemKind;
@@ -126,6 +126,16 @@ impl<'a> SessionRequest<'a> {
         let input = GateInput { resumed, ..GateInput::of_call(session, target, peer) };
         let admitted = session.context.gate.admit(Call { attempt, restored: *restored, ..call }, &input).await;
         admitted.map_err(|refusal| refusal.to_answer())
+    }
+
+    /// Takes the request through the gate where the broker itself does what it asks for. Returns the refusal, if it is
+    /// refused.
+    pub(super) async fn admit_for_broker(&self, target: &VisibleItem) -> Result<(), Answer> {
+        let AdmittedCall { ticket, .. } = self.admit(target, None, false).await?;
+        match ticket.release(Outcome::Answered(Answer::Result(Json::empty_object()))).await {
+            Answer::Result(_) => Ok(()),
+            refusal @ Answer::Error(_) => Err(refusal),
+        }
     }
 
     /// Replaces the parameters.

@@ -117,7 +117,7 @@ impl Execution<'_> {
                 self.resume(state, Some(passed));
                 Ok(None)
             }
-            AfterAnswers::Open(in_flight) => {
+            AfterAnswers::Open(mut in_flight) => {
                 for question in round.questions {
                     let response = Outcome::Answered(Answer::Result(response(&question)));
                     let answer = question.ticket.release(response).await;
@@ -126,6 +126,7 @@ impl Execution<'_> {
                         let _ = reply.send(answer);
                     }
                 }
+                in_flight.go_on_for(&self.request.params);
                 self.resume(None, None);
                 Ok(Some(in_flight))
             }

@@ -18,7 +18,7 @@ use crate::call::Risk;
 use crate::context::Upstream;
 use crate::item::ItemKind;
 use crate::lockfile::Acceptance;
-use crate::protocol::{Answer, Era, Json, MAX_ID_BYTES, Method, RpcError, meta};
+use crate::protocol::{Answer, AskingMembers, Era, Json, MAX_ID_BYTES, Method, RpcError, meta};
 use crate::sync::Mutex;
 
 /// The largest number of tasks of one caller that are remembered. Beyond it a new one takes the place of the oldest.
@@ -167,8 +167,15 @@ impl ConfiguredSession {
         state: Json,
         peer: &Arc<dyn AgentPeer>,
     ) -> Result<Json, Answer> {
-        let asked = state.get("inputRequests").and_then(|asked| asked.members());
-        let (Some(asked), Some(id)) = (asked, state.get_str("taskId")) else { return Ok(state) };
+        let members = AskingMembers::of(&state, |_, _| {});
+        if !members.is_clear() {
+            let text = "the source asks for input in a form that parsers read in different ways";
+            return Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
+        }
+        let Some(asked) = state.get("inputRequests") else { return Ok(state) };
+        let (Some(asked), Some(id)) = (asked.members(), state.get_str("taskId")) else {
+            return Ok(state.without("inputRequests"));
+        };
         let mut shown = Json::empty_object();
         for (key, put) in asked.into_iter().take(MAX_QUESTIONS) {
             // A question that is kept keeps nothing else of the result.

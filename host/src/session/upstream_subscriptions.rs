@@ -1,4 +1,5 @@
-//! The subscriptions of the broker at modern sources on behalf of a legacy agent.
+//! The subscriptions of the broker at sources: at modern ones on behalf of a legacy agent, and of several streams of a
+//! modern agent to one resource of a legacy source.
 
 use std::collections::HashMap;
 
@@ -11,9 +12,14 @@ use crate::sync::Mutex;
 /// one for the lists of each source. Each has a stream of its own.
 const MAX_FOLLOWS: usize = 64;
 
-/// The subscriptions of the broker at modern sources on behalf of a legacy agent, each with the task that it is.
+/// The subscriptions of the broker at sources.
 #[derive(Default)]
-pub(super) struct UpstreamSubscriptions(Mutex<HashMap<Followed, AbortHandle>>);
+pub(super) struct UpstreamSubscriptions {
+    /// Those at modern sources on behalf of a legacy agent, each with the task that it is.
+    follows: Mutex<HashMap<Followed, AbortHandle>>,
+    /// The number of streams of a modern agent that are subscribed to a resource of a legacy source, by its exposed URI.
+    streams: Mutex<HashMap<String, usize>>,
+}
 
 /// What one subscription is to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -26,7 +32,7 @@ pub(super) enum Followed {
 
 impl UpstreamSubscriptions {
     pub(super) fn add(&self, followed: Followed, task: AbortHandle) {
-        let mut upstream_subscriptions = self.0.lock();
+        let mut upstream_subscriptions = self.follows.lock();
         if upstream_subscriptions.len() >= MAX_FOLLOWS && !upstream_subscriptions.contains_key(&followed) {
             tracing::debug!("{MAX_FOLLOWS} subscriptions are open already; another is not opened");
             return task.abort();
@@ -37,18 +43,34 @@ impl UpstreamSubscriptions {
     }
 
     pub(super) fn remove(&self, followed: &Followed) {
-        if let Some(task) = self.0.lock().remove(followed) {
+        if let Some(task) = self.follows.lock().remove(followed) {
             task.abort();
         }
     }
 
     /// Ends all subscriptions, and returns what they were to, so that they can be made again.
     pub(super) fn end_all(&self) -> Vec<Followed> {
-        let all: Vec<_> = self.0.lock().drain().collect();
+        let all: Vec<_> = self.follows.lock().drain().collect();
         let end = |(followed, task): (Followed, AbortHandle)| {
             task.abort();
             followed
         };
         all.into_iter().map(end).collect()
+    }
+
+    /// Notes that a stream is subscribed to a resource.
+    pub(super) fn stream_began(&self, uri: &str) {
+        *self.streams.lock().entry(uri.to_owned()).or_default() += 1;
+    }
+
+    /// Notes that a stream is not subscribed to a resource any more. Returns true if no other one is.
+    pub(super) fn stream_ended(&self, uri: &str) -> bool {
+        let mut streams = self.streams.lock();
+        let Some(count) = streams.get_mut(uri).filter(|count| **count > 1) else {
+            streams.remove(uri);
+            return true;
+        };
+        *count -= 1;
+        false
     }
 }

@@ -186,7 +186,7 @@ impl McpConnection {
             return Outcome::NotSent(time.is_over());
         }
         let (capabilities, level) = (client.capabilities(), client.log_level());
-        let progress = events.token.is_some();
+        let progress = events.token.get().is_some();
         let with_facts = |id| {
             let context = &self.shared.config.context;
             let facts =

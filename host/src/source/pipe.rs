@@ -225,8 +225,8 @@ impl Pipe {
                 self.findings.lock().first = None;
                 Some(Ok(message))
             }
-            Err(error @ MessageError::TooDeep) => {
-                Some(Err(TransportError::TooDeep(Cause::of(error).under(format!("{label}: ")))))
+            Err(error @ (MessageError::TooDeep | MessageError::TooManyValues)) => {
+                Some(Err(TransportError::TooComplex(Cause::of(error).under(format!("{label}: ")))))
             }
             Err(error) => {
                 tracing::debug!(command = %label, code = error.code(), "a line that is not a message was ignored");

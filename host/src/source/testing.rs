@@ -8,7 +8,9 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
-use super::{CallEventSender, ConcurrencyLimit, NoClient, SourceClient, SupervisionConfig, nobody_to_ask};
+use super::{
+    CallEventSender, ConcurrencyLimit, NoClient, ProgressToken, SourceClient, SupervisionConfig, nobody_to_ask,
+};
 use crate::call::{Call, Outcome, Params, SessionId};
 use crate::config::ConnectionReuse;
 use crate::digest::Digest;
@@ -22,7 +24,7 @@ pub(crate) fn no_client() -> Arc<dyn SourceClient> {
 }
 
 pub(crate) fn silent() -> CallEventSender {
-    CallEventSender::new(None, tokio::sync::mpsc::channel(1).0)
+    CallEventSender::new(ProgressToken::default(), tokio::sync::mpsc::channel(1).0)
 }
 
 /// A session that declares no capabilities and records the methods of the notifications that it receives.

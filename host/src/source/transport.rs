@@ -60,9 +60,9 @@ pub(crate) enum TransportError {
         /// The largest message that is read, in bytes.
         limit: usize,
     },
-    /// A message from the source was skipped because of its depth. The connection stays open.
+    /// A message from the source was skipped because of its depth or its number of values. The connection stays open.
     #[error(transparent)]
-    TooDeep(Cause),
+    TooComplex(Cause),
     /// The answer to one request will not come, and the source may or may not have acted on it. The connection stays
     /// open.
     #[error("{reason}")]
@@ -93,7 +93,7 @@ impl TransportError {
     /// Returns what happened, apart from what it means for the connection.
     pub(crate) fn into_cause(self) -> Cause {
         match self {
-            Self::NotSent(cause) | Self::TooDeep(cause) | Self::Garbage(cause) | Self::Closed(cause) => cause,
+            Self::NotSent(cause) | Self::TooComplex(cause) | Self::Garbage(cause) | Self::Closed(cause) => cause,
             Self::Lost { reason, .. } | Self::Expired { reason, .. } => reason,
             // All of it is the broker's own.
             Self::Oversized { .. } => Cause::own(self.to_string()),

@@ -14,6 +14,7 @@ mod mirror;
 mod needy;
 mod poisoned;
 mod prepared;
+mod watched;
 mod zoo;
 
 use std::io::{BufRead, Write};
@@ -73,6 +74,7 @@ fn main() {
         let heard = match server.mode.as_str() {
             "full" => full.hear(&message),
             "poisoned" => poisoned::hear(&message),
+            "watched" => watched::hear(&message),
             _ => false,
         };
         if !heard {
@@ -111,7 +113,7 @@ impl Server {
             }
             (other, _) if other.starts_with("notifications/") => return,
             ("server/discover", "modern") => discovered(),
-            ("initialize", "modern") => Err((-32022, "unsupported protocol version")),
+            ("initialize", "modern" | "watched") => Err((-32022, "unsupported protocol version")),
             ("initialize", _) => Ok(json!({
                 "protocolVersion": params.get("protocolVersion"),
                 "capabilities": { "tools": {} },

@@ -21,7 +21,7 @@ use self::members::MemberTable;
 pub use self::scan::string_end;
 use self::scan::{ValuePlace, range_of};
 use super::canonical::canonical;
-use super::message::{MAX_NESTING, MessageError};
+use super::message::{MAX_NESTING, MAX_VALUES, MessageError};
 
 /// The members of an object in order: each key, decoded, with the text of its value.
 pub type MemberTexts<'a> = Vec<(Cow<'a, str>, &'a str)>;
@@ -70,7 +70,7 @@ impl Json {
     /// Parses text that holds exactly one JSON value, nested no deeper than 128 levels.
     ///
     /// # Errors
-    /// [`MessageError`] if the text is not UTF-8, not JSON, or nested too deep.
+    /// [`MessageError`] if the text is not UTF-8, not JSON, nested too deep, or has more than 500,000 values.
     pub fn parse(text: impl Into<Bytes>) -> Result<Self, MessageError> {
         let bytes = text.into();
         // The fast check does not say where the text is invalid.
@@ -317,18 +317,18 @@ pub(super) fn not_utf8(bytes: &[u8]) -> MessageError {
     MessageError::Json(error.map_or_else(String::new, |error| error.to_string()))
 }
 
-/// Returns why a text was refused that is not one JSON value, or is nested too deep.
+/// Returns why a text was refused that is not one JSON value, is nested too deep, or has too many values.
 pub(super) fn refusal(text: &str) -> MessageError {
     let invalid = || match serde_json::from_str::<&RawValue>(text) {
         Err(error) => MessageError::from_json(error),
         Ok(_) => MessageError::Json("the text is not one JSON value".to_owned()),
     };
-    check_nesting(text.as_bytes()).err().unwrap_or_else(invalid)
+    check_structure(text.as_bytes()).err().unwrap_or_else(invalid)
 }
 
-/// Checks the nesting of what may be no JSON by counting brackets outside strings.
-pub(super) fn check_nesting(text: &[u8]) -> Result<(), MessageError> {
-    let mut depth = 0usize;
+/// Checks the nesting and the number of values of what may be no JSON by counting brackets and commas outside strings.
+pub(super) fn check_structure(text: &[u8]) -> Result<(), MessageError> {
+    let (mut depth, mut commas) = (0usize, 0usize);
     let mut rest = text;
     while let Some((&byte, tail)) = rest.split_first() {
         rest = tail;
@@ -340,6 +340,12 @@ pub(super) fn check_nesting(text: &[u8]) -> Result<(), MessageError> {
                 }
             }
             b'}' | b']' => depth = depth.saturating_sub(1),
+            b',' => {
+                commas += 1;
+                if commas > MAX_VALUES {
+                    return Err(MessageError::TooManyValues);
+                }
+            }
             b'"' => rest = scan::after_string(rest),
             _ => {}
         }

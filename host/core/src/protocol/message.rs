@@ -8,7 +8,7 @@
 
 use bytes::Bytes;
 
-use super::json::{Json, check_nesting, not_utf8};
+use super::json::{Json, check_structure, not_utf8};
 use super::{Method, RpcError};
 
 /// The largest message that is read, in bytes, unless the configuration says otherwise. Tool results carry images and
@@ -19,6 +19,10 @@ pub const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 /// The deepest nesting of arrays and objects. Deep JSON exhausts the stack of the next program that parses it; real
 /// messages stay below 30.
 pub const MAX_NESTING: usize = 128;
+
+/// The most members of objects and items of arrays that one message may have, in all of them together: more than any
+/// model can read. Whoever looks for a member keeps some 80 bytes for each, where six bytes of text can be one.
+pub(super) const MAX_VALUES: usize = 500_000;
 
 /// The size in bytes from which a payload is passed on without being copied. Below it, one write is cheaper than three.
 const LARGE_BYTES: usize = 64 * 1024;
@@ -137,7 +141,7 @@ impl Message {
         let text = text.into();
         if text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
             std::str::from_utf8(&text).map_err(|_| not_utf8(&text))?;
-            check_nesting(&text)?;
+            check_structure(&text)?;
             return Err(MessageError::Batch);
         }
         let length = text.len();
@@ -270,6 +274,9 @@ pub enum MessageError {
     /// The message is nested deeper than [`MAX_NESTING`].
     #[error("message is nested deeper than the limit of {MAX_NESTING} levels")]
     TooDeep,
+    /// The objects and arrays of the message have more than 500,000 members and items together.
+    #[error("message has more than {MAX_VALUES} members of objects and items of arrays")]
+    TooManyValues,
     /// The text is not JSON, or a member of the envelope appears twice.
     #[error("not valid JSON: {0}")]
     Json(String),

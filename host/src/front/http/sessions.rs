@@ -88,7 +88,13 @@ impl Sessions {
         headers: &HeaderMap,
     ) -> Result<EntryInUse<LegacySession>, HttpRefusal> {
         let id = session_id(headers)?;
-        self.legacy.get(id).filter(|session| session.caller == *caller).ok_or_else(unknown)
+        let session = self.legacy.get(id).filter(|session| session.caller == *caller).ok_or_else(unknown)?;
+        if session.agent.ended() {
+            // A client begins anew only if its session is not known any more.
+            self.legacy.lock().remove(id);
+            return Err(unknown());
+        }
+        Ok(session)
     }
 
     /// Returns the session of a modern caller, as a cell that opens it once. A session whose run has ended is replaced.

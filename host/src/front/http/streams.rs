@@ -114,14 +114,17 @@ impl SessionStreams {
 }
 
 impl StreamTable {
-    /// Forgets the streams that have been without a reader for too long, and those without one for longest if there are
-    /// too many.
+    /// Forgets the streams that have been without a reader for too long. If there are too many, those are forgotten
+    /// first that were read to their end, and then those without a reader for longest.
     fn forget_unread(&mut self) {
-        let unread = self.streams.values().filter_map(|stream| Some((stream.kept().unread_since?, stream.number)));
-        let mut unread: Vec<_> = unread.collect();
+        let unread = |stream: &Arc<Stream>| {
+            let kept = stream.kept();
+            Some((!kept.read_to_end, kept.unread_since?, stream.number))
+        };
+        let mut unread: Vec<_> = self.streams.values().filter_map(unread).collect();
         unread.sort();
         let too_many = unread.len().saturating_sub(MAX_UNREAD);
-        for (at, (since, number)) in unread.into_iter().enumerate() {
+        for (at, (_, since, number)) in unread.into_iter().enumerate() {
             if at < too_many || since.elapsed() >= RESUME_WINDOW {
                 self.streams.remove(&number).as_deref().map(Stream::end);
             }
@@ -147,6 +150,8 @@ struct Kept {
     dropped: u64,
     /// Since when the stream has no reader, if it has none.
     unread_since: Option<Instant>,
+    /// True once a reader has got the last message.
+    read_to_end: bool,
 }
 
 impl Kept {
@@ -247,7 +252,12 @@ impl StreamReader {
             tokio::select! {
                 biased;
                 _ = readers.wait_for(|last| *last != self.turn) => return None,
-                received = self.stream.receive() => received?,
+                received = self.stream.receive() => {
+                    if received.is_none() {
+                        self.stream.kept().read_to_end = true;
+                        return None;
+                    }
+                }
             }
         }
     }

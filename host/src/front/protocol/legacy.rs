@@ -118,6 +118,11 @@ impl LegacyConversation {
         self.calls.cancel_all();
     }
 
+    /// Reports whether the run of the session has ended, well or not.
+    pub(crate) fn ended(&self) -> bool {
+        self.handle.ended()
+    }
+
     /// Answers the open calls with an error that says that they were interrupted.
     pub(crate) fn interrupt(&self) {
         self.calls.interrupt();

@@ -52,7 +52,7 @@ pub(crate) fn serve(
     calls: &OpenCalls,
 ) -> NextStep {
     if request.method == Method::ServerDiscover {
-        return handle.work(request.id, 0, discover(handle.clone()), calls, None);
+        return handle.start(request.id, discover(handle.clone()), calls);
     }
     if request.method.is_removed_from_modern() {
         return NextStep::Answer(method_not_found(request));

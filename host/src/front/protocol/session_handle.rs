@@ -20,6 +20,10 @@ use crate::sync::Mutex;
 /// The largest number of requests of one session that are worked on at once. Others wait, in their order.
 const MAX_RUNNING: usize = 64;
 
+/// The largest number of `subscriptions/listen` that one session may have open. They end when the agent goes, so they
+/// take no turn of other requests.
+const MAX_LISTENING: usize = 64;
+
 /// The largest number of requests that one session may have open: those that wait among them. More is a runaway loop.
 const MAX_OPEN: u32 = 1024;
 
@@ -35,6 +39,7 @@ pub(crate) struct SessionHandle {
     session: Arc<dyn FrontSession>,
     open: Arc<Semaphore>,
     running: Arc<Semaphore>,
+    listening: Arc<Semaphore>,
     /// The bytes of larger requests that may still wait.
     waiting: Arc<Semaphore>,
     mirroring: Arc<Mutex<MirroringTools>>,
@@ -60,6 +65,9 @@ enum Turn {
     Later(Option<OwnedSemaphorePermit>),
 }
 
+/// The place of a request among the open ones, and its turn.
+type AdmittedRequest = (OwnedSemaphorePermit, Turn);
+
 /// Gives access to what the session itself answers.
 impl Deref for SessionHandle {
     type Target = dyn FrontSession;
@@ -74,7 +82,8 @@ impl SessionHandle {
         let places = |count| Arc::new(Semaphore::new(count));
         let waiting = places(MAX_WAITING_BYTES);
         let mirroring = Arc::new(Mutex::new(MirroringTools::of(Arc::default())));
-        Self { session, open: places(MAX_OPEN as usize), running: places(MAX_RUNNING), waiting, mirroring }
+        let (open, running, listening) = (places(MAX_OPEN as usize), places(MAX_RUNNING), places(MAX_LISTENING));
+        Self { session, open, running, listening, waiting, mirroring }
     }
 
     /// Returns the tools of the session that want arguments repeated in headers.
@@ -98,6 +107,10 @@ impl SessionHandle {
         let (session, params) = (self.session.clone(), params.unwrap_or_else(Json::empty_object));
         let (size, channel) = (params.as_str().len(), Arc::new(channel));
         let peer: Arc<dyn AgentPeer> = channel.clone();
+        let turn = match method {
+            Method::SubscriptionsListen => self.admit_listener(),
+            _ => self.admit(size),
+        };
         let future = async move {
             let answer = match listed_by(&method) {
                 Some(kind) => list(&*session, era, kind, &params, peer).await,
@@ -105,20 +118,30 @@ impl SessionHandle {
             };
             dialect::spoken(era, &method, answer)
         };
-        self.work(id, size, future, calls, Some(channel))
+        self.work(id, turn, future, calls, Some(channel))
     }
 
-    /// Starts work that takes time, as soon as it is the request's turn. `size` is that of the request, in bytes;
-    /// `channel` is the agent's channel, which notes whether a source may have the call.
-    pub(crate) fn work(
+    /// Starts a small request whose work takes time, as soon as it is its turn.
+    pub(crate) fn start(
         &self,
         id: Id,
-        size: usize,
+        future: impl Future<Output = Answer> + Send + 'static,
+        calls: &OpenCalls,
+    ) -> NextStep {
+        self.work(id, self.admit(0), future, calls, None)
+    }
+
+    /// Starts work that takes time, as soon as it is the request's turn. `channel` is the agent's channel, which notes
+    /// whether a source may have the call.
+    fn work(
+        &self,
+        id: Id,
+        admitted: Result<AdmittedRequest, RpcError>,
         future: impl Future<Output = Answer> + Send + 'static,
         calls: &OpenCalls,
         channel: Option<Arc<AgentChannel>>,
     ) -> NextStep {
-        let work = self.admit(size).and_then(|(place, turn)| {
+        let work = admitted.and_then(|(place, turn)| {
             let running = self.running.clone();
             let future = async move {
                 let turn = match turn {
@@ -135,16 +158,30 @@ impl SessionHandle {
         work.map_or_else(|error| NextStep::Answer(Response::error(Some(id), &error)), NextStep::Work)
     }
 
-    /// Takes a place for a request of this size, and its turn, unless it must wait for that.
-    fn admit(&self, size: usize) -> Result<(OwnedSemaphorePermit, Turn), RpcError> {
-        let refused = |message| Err(RpcError::new(RpcError::INVALID_REQUEST, message));
-        let place = match self.open.clone().try_acquire_owned() {
-            Ok(place) => place,
-            Err(TryAcquireError::NoPermits) => {
-                return refused(format!("{MAX_OPEN} requests of this session are open already; wait for one to end"));
+    /// Takes a place among the open requests.
+    fn place(&self) -> Result<OwnedSemaphorePermit, RpcError> {
+        self.open.clone().try_acquire_owned().map_err(|error| match error {
+            TryAcquireError::NoPermits => {
+                refused(format!("{MAX_OPEN} requests of this session are open already; wait for one to end"))
             }
-            Err(TryAcquireError::Closed) => return Err(session_ended()),
-        };
+            TryAcquireError::Closed => session_ended(),
+        })
+    }
+
+    /// Takes a place for a `subscriptions/listen`.
+    fn admit_listener(&self) -> Result<AdmittedRequest, RpcError> {
+        let place = self.place()?;
+        match self.listening.clone().try_acquire_owned() {
+            Ok(turn) => Ok((place, Turn::Now(turn))),
+            Err(_) => {
+                Err(refused(format!("{MAX_LISTENING} subscriptions of this session are open already; end one of them")))
+            }
+        }
+    }
+
+    /// Takes a place for a request of this size, and its turn, unless it must wait for that.
+    fn admit(&self, size: usize) -> Result<AdmittedRequest, RpcError> {
+        let place = self.place()?;
         if let Ok(turn) = self.running.clone().try_acquire_owned() {
             return Ok((place, Turn::Now(turn)));
         }
@@ -154,10 +191,10 @@ impl SessionHandle {
         let waiting = u32::try_from(size).ok().and_then(|size| self.waiting.clone().try_acquire_many_owned(size).ok());
         match waiting {
             Some(waiting) => Ok((place, Turn::Later(Some(waiting)))),
-            None => refused(format!(
+            None => Err(refused(format!(
                 "{MAX_RUNNING} requests of this session are worked on already, and this one is too large to wait: it has \
                  {size} bytes, and all that wait may have {MAX_WAITING_BYTES}"
-            )),
+            ))),
         }
     }
 
@@ -169,6 +206,10 @@ impl SessionHandle {
         self.running.close();
         self.session.close().await;
     }
+}
+
+fn refused(message: String) -> RpcError {
+    RpcError::new(RpcError::INVALID_REQUEST, message)
 }
 
 fn session_ended() -> RpcError {

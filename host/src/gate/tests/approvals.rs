@@ -68,6 +68,15 @@ async fn a_retry_answers_for_its_own_arguments_once() {
 }
 
 #[tokio::test]
+async fn a_retry_may_come_in_another_session_of_the_same_principal() {
+    let mut bench = Bench::new().await;
+    let state = input_required(&bench, CALL).await;
+    bench.session = crate::call::SessionId::new();
+    let retried = bench.admit(&retry("/a", &state), Approve::Always, Elicitation::InputRequired).await.unwrap();
+    assert!(retried.is_ok(), "{retried:?}");
+}
+
+#[tokio::test]
 async fn a_question_that_nobody_waits_for_expires_all_the_same() {
     let bench = Bench::with(Duration::ZERO).await;
     let state = input_required(&bench, CALL).await;

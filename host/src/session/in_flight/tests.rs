@@ -85,7 +85,9 @@ fn in_flight(
     let (out, events) = mpsc::channel(RELAY_QUEUE);
     let about = Arc::clone(&view("{}").call);
     let open = upstream.open_calls.open();
-    (InFlightCall { upstream: Arc::clone(upstream), about, call: Box::pin(call), span: None, events, open }, out)
+    let wants = Wants { progress: ProgressToken::default(), log_level: None };
+    let call = Box::pin(call);
+    (InFlightCall { upstream: Arc::clone(upstream), about, call, span: None, events, wants, open }, out)
 }
 
 fn progress(method: &str) -> CallEvent {
@@ -131,6 +133,19 @@ async fn what_a_source_says_before_it_answers_is_told_before_the_answer_in_its_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_goes_on_for_a_retry_tells_what_the_retry_wants() {
+    let folder = tempfile::tempdir().unwrap();
+    let (broker, _, upstream) = session(folder.path()).await;
+    let (mut in_flight, _out) = in_flight(&upstream, std::future::pending());
+    let meta = serde_json::json!({ "progressToken": "of the retry", meta::LOG_LEVEL: "warning" });
+    let retry = Json::of(&serde_json::json!({ "name": "add", "_meta": meta }));
+    in_flight.go_on_for(&Params::parse(&Method::ToolsCall, retry));
+    assert_eq!(in_flight.wants.progress.get(), Some(Json::of(&"of the retry")));
+    assert_eq!(in_flight.wants.log_level.as_deref(), Some("warning"));
+    broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_question_that_its_source_withdraws_is_withdrawn_from_the_agent() {
     let folder = tempfile::tempdir().unwrap();
     let (broker, session, upstream) = session(folder.path()).await;
@@ -148,6 +163,19 @@ async fn a_question_that_its_source_withdraws_is_withdrawn_from_the_agent() {
     tokio::select! {
         _ = session.drive(&mut in_flight, &peer) => panic!("the call is still open"),
         done = tokio::time::timeout(TEST_TIMEOUT, withdrawn) => assert!(done.is_ok(), "a dead question stays open"),
+    }
+    broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_looks_like_one_of_the_protocol_is_not_put_to_the_agent() {
+    let folder = tempfile::tempdir().unwrap();
+    let (broker, session, upstream) = session(folder.path()).await;
+    let peer: Arc<dyn AgentPeer> = Arc::<RecordingAgent>::default();
+    for method in ["Elicitation/Create", "elicitation/create ", "sampling//createMessage", "./roots/list"] {
+        let request = Request { id: crate::protocol::Id::number(1), method: method.into(), params: None };
+        let Answer::Error(refusal) = session.ask(&upstream, request, &peer).await else { panic!("{method}") };
+        assert!(refusal.get_str("message").unwrap().contains("cannot ask this"), "{method}: {refusal:?}");
     }
     broker.shutdown().await;
 }

@@ -234,10 +234,15 @@ pub(super) async fn listen(shared: &Arc<TransportShared>) {
         match shared.send(shared.outgoing(Method::GET, headers)).await {
             Ok(mut response) if is_stream(&response) => {
                 usual = RETRY;
-                if let StreamEnd::TooLarge(size) = pump(shared, &mut response, &mut events, None).await {
-                    return shared.deliver(Err(TransportError::Oversized { size, limit: shared.limit })).await;
+                match pump(shared, &mut response, &mut events, None).await {
+                    // No answer comes on this stream, so no call has lost anything. The server would send the same
+                    // event again if it were told of the last one: listen from here on.
+                    StreamEnd::TooLarge(size) => {
+                        tracing::warn!(source = %shared.source, size, limit = shared.limit, "an event over the limit was left out");
+                        events = SseParser::new(shared.limit);
+                    }
+                    StreamEnd::Answered | StreamEnd::Closed(_) => events.reconnect(),
                 }
-                events.reconnect();
             }
             Ok(response) if response.status() == StatusCode::NOT_FOUND && shared.has_session() => {
                 // The next message shows whether the 404 was about the session or about listening.

@@ -11,7 +11,7 @@ use super::pending::McpConnectionState;
 use crate::call::Cause;
 use crate::item::ItemKind;
 use crate::limits::{MAX_DEFINITION_BYTES, MAX_ITEMS_PER_SOURCE, MAX_TOOLS_PER_SOURCE};
-use crate::protocol::{Answer, Json};
+use crate::protocol::{Answer, AskingMembers, Json};
 use crate::source::{ListedDefinitions, SourceError};
 
 /// The most pages of one list. A source may list one tool a page, up to this.
@@ -57,7 +57,10 @@ pub(super) async fn list(
         let kept = |item: Json| if item.as_bytes().len() > MAX_DEFINITION_BYTES { item } else { item.detached() };
         items.extend(items_of(kind, &page)?.into_iter().map(kept));
         let others = || page.edited(&[(kind.member(), Some(&nothing)), ("nextCursor", None)]);
-        other_members = other_members.or_else(|| others().filter(|all| all.as_bytes().len() <= MAX_DEFINITION_BYTES));
+        // A list asks nobody: what a parser may take for a question is left out with all that stands beside the items.
+        let small = |all: &Json| all.as_bytes().len() <= MAX_DEFINITION_BYTES;
+        let kept = |all: &Json| small(all) && !AskingMembers::of(all, |_, _| {}).asks();
+        other_members = other_members.or_else(|| others().filter(kept));
         public &= page.get_str("cacheScope").as_deref() == Some("public");
         ttl_ms = ttl_ms.min(page.get("ttlMs").and_then(|ttl| ttl.read().ok()).unwrap_or(0));
         if items.len() > limit {

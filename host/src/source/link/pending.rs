@@ -88,6 +88,8 @@ pub(super) struct PendingRequest {
     /// True if its answer is awaited; false for a request that is meant to stay open, or that only checks whether the
     /// source is alive.
     pub(super) awaited: bool,
+    /// True once the caller did not take a notification in time.
+    pub(super) slow: bool,
     /// The number of requests of the source that the caller's agent has not yet answered.
     pub(super) asking: usize,
     /// The time at which the caller's agent last answered a request of the source.
@@ -202,7 +204,7 @@ impl McpConnectionState {
         if caller.is_some() {
             self.request_turns.add_call();
         }
-        pending.requests.insert(id, PendingRequest { reply, caller, awaited, asking: 0, answered: None });
+        pending.requests.insert(id, PendingRequest { reply, caller, awaited, slow: false, asking: 0, answered: None });
         // The protocol forbids cancelling `initialize`, and nothing else may be sent before it.
         let cancellable = !matches!(method, Method::Initialize | Method::ServerDiscover);
         Ok((WaitingRequest { shared: self, id, sent: true, cancellable, awaited, begun, timed_out: false }, answer))

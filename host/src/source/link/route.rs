@@ -16,7 +16,7 @@ use crate::source::transport::{ReceivedMessage, TransportError};
 use crate::source::{CallEvent, CallEventSender, SourceClient, SourceRequest, nobody_to_ask};
 
 /// The longest time that a caller that does not take its notifications may delay the source's other messages. After
-/// that it gets no more.
+/// that it gets those that find room.
 const RELAY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The largest notification, in bytes. Each may wait at several places for an agent that does not read.
@@ -54,7 +54,7 @@ pub(super) async fn read(shared: Arc<McpConnectionState>) {
                 expire(&shared, id.as_ref(), &reason);
                 last_error = Some(reason);
             }
-            Err(error @ (TransportError::Oversized { .. } | TransportError::TooDeep(_))) => {
+            Err(error @ (TransportError::Oversized { .. } | TransportError::TooComplex(_))) => {
                 fail_pending(&shared, &error.into_cause());
             }
             Err(error) => last_error = Some(error.into_cause()),
@@ -122,6 +122,8 @@ async fn notify(shared: &McpConnectionState, notification: Notification, stream_
         // A change concerns all sessions, unless the message belongs to a subscription.
         method if subscription(params).is_none() && is_change(method) => announce_change(shared, &notification).await,
         Method::NotificationsElicitationComplete => complete_elicitation(shared, notification).await,
+        // An agent may be lenient: `notifications/Cancelled` counts as what it looks like.
+        method @ Method::Unknown(_) if method.is_reserved() => shared.count_stray("notification"),
         _ => relay_to_call(shared, notification, stream_of).await,
     }
 }
@@ -131,7 +133,7 @@ async fn progress(shared: &McpConnectionState, notification: Notification) {
     let id = notification.params.as_ref().and_then(|params| params.get("progressToken"));
     let id = id.and_then(|token| number(&token));
     let caller = id.and_then(|id| shared.reply_route(id));
-    let token = caller.as_ref().and_then(|caller| caller.events.token.clone());
+    let token = caller.as_ref().and_then(|caller| caller.events.token.get());
     let (Some(id), Some(caller), Some(token)) = (id, caller, token) else {
         return shared.count_stray("progress");
     };
@@ -188,10 +190,9 @@ async fn complete_elicitation(shared: &McpConnectionState, notification: Notific
 /// Passes a notification to the call that it belongs to or may belong to, or else to the only session.
 async fn relay_to_call(shared: &McpConnectionState, notification: Notification, stream_of: Option<&Id>) {
     let named = subscription(notification.params.as_ref()).or_else(|| stream_of.and_then(Id::as_number));
-    // A notification that MCP does not define may be about a call that ended long ago, so it is given to the newest
-    // call only if one client alone has used the connection.
-    let may_guess = notification.method.is_reserved() || shared.serves_one_session();
-    let id = named.or_else(|| shared.newest().filter(|_| may_guess));
+    // It may be about a call that ended long ago, so it is given to the newest call only if one client alone has used
+    // the connection.
+    let id = named.or_else(|| shared.newest().filter(|_| shared.serves_one_session()));
     match id.and_then(|id| Some((id, shared.reply_route(id)?))) {
         Some((id, caller)) => shared.relay(id, &caller.events, notification).await,
         None => match shared.owner().or_else(|| shared.config.subscribers.only_session()) {
@@ -355,23 +356,23 @@ impl McpConnectionState {
     }
 
     /// Returns the newest call, for messages that name none: on a connection of one session any of its calls leads to
-    /// the same agent. `None` on a shared connection while calls of several sessions are open, because the newest could
-    /// lead to the wrong agent.
+    /// the same agent.
     fn newest(&self) -> Option<u64> {
         let pending = self.pending();
-        let callers = || pending.requests.iter().filter_map(|(id, entry)| Some((id, entry.caller.as_ref()?)));
-        let session = callers().next()?.1.session.clone();
-        let one = self.owner.get().is_some() || callers().all(|(_, caller)| caller.session == session);
-        one.then(|| callers().map(|(id, _)| *id).max()).flatten()
+        pending.requests.iter().filter(|(_, entry)| entry.caller.is_some()).map(|(id, _)| *id).max()
     }
 
-    /// Passes a notification to the caller of a request. A caller that does not take it in time gets no more.
+    /// Passes a notification to the caller of a request. For a caller that once did not take one in time, the broker
+    /// waits no more: what does not fit is dropped. The call may wait for an agent that comes back with answers.
     async fn relay(&self, id: u64, events: &CallEventSender, notification: Notification) {
+        if self.pending().requests.get(&id).is_none_or(|entry| entry.slow) {
+            return events.offer(notification);
+        }
         let passed = tokio::time::timeout(RELAY_TIMEOUT, events.notify(notification)).await;
         if !passed.unwrap_or(false)
             && let Some(entry) = self.pending().requests.get_mut(&id)
         {
-            entry.caller = None;
+            entry.slow = true;
         }
     }
 }

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use super::*;
 use crate::call::SessionId;
 use crate::protocol::{Answer, Era, Request};
+use crate::source::ProgressToken;
 use crate::source::testing::{RecordingClient, no_client, silent};
 use crate::source::transport::ReceivedMessage;
 use crate::source::transport::TransportError;
@@ -350,7 +351,7 @@ async fn a_notification_without_a_call_on_a_shared_connection_goes_to_the_only_s
     let (out, mut said) = mpsc::channel(4);
     let params = Json::parse(r#"{"name":"a"}"#).unwrap();
     let (shared, client) = (Arc::clone(&link), Arc::clone(&two));
-    let events = CallEventSender::new(None, out);
+    let events = CallEventSender::new(ProgressToken::default(), out);
     let waiting = tokio::spawn(async move {
         shared
             .call(
@@ -364,13 +365,14 @@ async fn a_notification_without_a_call_on_a_shared_connection_goes_to_the_only_s
     });
     let request = far.hear("tools/call").await;
     far.say(notice("vendor/second")).await;
+    far.say(notice("notifications/message")).await;
     far.say(notice("notifications/tools/list_changed")).await;
     far.answer(&request, json!({})).await;
     assert!(matches!(waiting.await.unwrap(), Outcome::Answered(_)));
-    assert!(said.try_recv().is_err(), "neither notification certainly belongs to this call");
+    assert!(said.try_recv().is_err(), "no notification certainly belongs to this call");
     assert_eq!(second.received_any().await, ["notifications/tools/list_changed"], "a change concerns all sessions");
     assert_eq!(first.received(), ["vendor/first"]);
-    assert_eq!(link.shared.strays.load(Ordering::Relaxed), 1);
+    assert_eq!(link.shared.strays.load(Ordering::Relaxed), 2);
 }
 
 #[tokio::test]

@@ -76,7 +76,7 @@ async fn a_message_that_is_nested_too_deep_is_skipped_and_the_source_goes_on() {
     let (open, close) = ("[".repeat(200), "]".repeat(200));
     let deep = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"x":{open}{close}}}}}"#);
     program.write_all(format!("{deep}\n{{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{{}}}}\n").as_bytes()).await.unwrap();
-    assert!(matches!(pipe.receive().await, Some(Err(TransportError::TooDeep(_)))));
+    assert!(matches!(pipe.receive().await, Some(Err(TransportError::TooComplex(_)))));
     assert!(matches!(pipe.receive().await, Some(Ok(_))));
     assert_eq!(pipe.exit_reason(), None);
 }

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::super::message::MAX_NESTING;
+use super::super::message::{MAX_NESTING, MAX_VALUES};
 use super::blocks;
 
 /// The size in bytes from which a value is long: its place is kept, and later scans step over it at once. A shorter one
@@ -29,10 +29,11 @@ pub(super) struct LongValue {
     pub(super) surplus: usize,
 }
 
-/// Checks that a text is exactly one JSON value, nested no deeper than [`MAX_NESTING`]. Returns `None` if it is not.
+/// Checks that a text is exactly one JSON value, nested no deeper than [`MAX_NESTING`] and with no more than
+/// [`MAX_VALUES`] in it. Returns `None` if it is not.
 pub(super) fn inspect(text: &str) -> Option<TextFacts> {
     let findings = TextFacts { long: Vec::new(), paired: true };
-    let mut pass = Pass { bytes: text.as_bytes(), at: 0, open: Vec::new(), findings };
+    let mut pass = Pass { bytes: text.as_bytes(), at: 0, commas_left: MAX_VALUES, open: Vec::new(), findings };
     pass.whole()?;
     Some(pass.findings)
 }
@@ -40,6 +41,8 @@ pub(super) fn inspect(text: &str) -> Option<TextFacts> {
 struct Pass<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// The commas between members and items that may still come.
+    commas_left: usize,
     /// The arrays and objects around the position.
     open: Vec<OpenContainer>,
     findings: TextFacts,
@@ -95,14 +98,13 @@ impl Pass<'_> {
         while let Some(innermost) = self.open.last() {
             let object = innermost.object;
             match (self.skip_space()?, object) {
-                (b',', true) => {
+                (b',', object) => {
                     self.at += 1;
-                    self.skip_space()?;
-                    self.key()?;
-                    return Some(false);
-                }
-                (b',', false) => {
-                    self.at += 1;
+                    self.commas_left = self.commas_left.checked_sub(1)?;
+                    if object {
+                        self.skip_space()?;
+                        self.key()?;
+                    }
                     return Some(false);
                 }
                 (b'}', true) | (b']', false) => self.close(),

@@ -109,3 +109,20 @@ async fn streams_are_forgotten_after_a_while_and_when_there_are_too_many() {
     assert!(!kept(4) && !kept(MAX_UNREAD + 2));
     outs[MAX_UNREAD].closed().await;
 }
+
+#[tokio::test]
+async fn streams_that_were_read_to_their_end_make_room_for_one_that_broke() {
+    let streams = SessionStreams::default();
+    let (out, messages) = mpsc::channel(8);
+    drop(streams.open(Some(message("a")), messages));
+    for _ in 0..=MAX_UNREAD {
+        let (other, messages) = mpsc::channel(8);
+        let mut reader = streams.open(Some(message("of another call")), messages);
+        drop(other);
+        while next(&mut reader).await.is_some() {}
+    }
+    out.send(message("b")).await.unwrap();
+    drop(out);
+    let mut reader = streams.resume(id("1-1")).unwrap();
+    assert_eq!(next(&mut reader).await, expected("1-2", "b"));
+}

@@ -5,7 +5,7 @@ use tokio::time::sleep;
 use super::*;
 use crate::limits::MAX_DEFINITION_BYTES;
 use crate::protocol::{Id, Response, RpcError};
-use crate::source::CallEvent;
+use crate::source::{CallEvent, ProgressToken};
 
 fn question(id: &str) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": {} })
@@ -213,11 +213,25 @@ async fn a_list_keeps_its_items_and_not_the_pages_that_they_came_with() {
     assert_eq!(released.strong_count(), 0, "nothing keeps the page");
 }
 
+#[tokio::test]
+async fn a_list_asks_nobody() {
+    let (link, mut far) = linked().await;
+    let question = json!({ "portcullis-approval": { "method": "elicitation/create", "params": {} } });
+    let serve = async {
+        let list = far.hear("tools/list").await;
+        let page = json!({ "tools": [{ "name": "a" }], "note": 1, "INPUTREQUESTS": question });
+        far.answer(&list, page).await;
+    };
+    let (discovery, ()) = tokio::join!(link.discover(), serve);
+    let tools = discovery.unwrap().tools;
+    assert_eq!((tools.items.len(), tools.other_members), (1, None));
+}
+
 #[tokio::test(start_paused = true)]
 async fn large_notifications_of_a_call_wait_for_room_and_huge_ones_are_dropped() {
     let (link, mut far) = linked().await;
     let (out, mut said) = mpsc::channel(64);
-    let events = CallEventSender::new(None, out);
+    let events = CallEventSender::new(ProgressToken::default(), out);
     let (shared, client) = (Arc::clone(&link), RecordingClient::new().client());
     let params = Json::parse(r#"{"name":"a"}"#).unwrap();
     let waiting = tokio::spawn(async move {

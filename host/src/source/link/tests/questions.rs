@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::protocol::{Method, RpcError};
-use crate::source::CallEvent;
+use crate::source::{CallEvent, ProgressToken};
 
 /// A connection of one session, and its source.
 struct Connected {
@@ -14,6 +14,7 @@ struct Connected {
 /// A call as its agent sees it.
 struct Called {
     request: Value,
+    token: ProgressToken,
     events: mpsc::Receiver<CallEvent>,
     outcome: JoinHandle<Outcome>,
 }
@@ -29,11 +30,13 @@ impl Connected {
         let (out, events) = mpsc::channel(4);
         let (link, client) = (Arc::clone(&self.link), Arc::clone(&self.client));
         let params = Json::parse(r#"{"name":"a"}"#).unwrap();
+        let token = ProgressToken::of(Some(Json::of(&"first")));
+        let sender = CallEventSender::new(token.clone(), out);
         let outcome = tokio::spawn(async move {
-            let (events, deadline) = (CallEventSender::new(None, out), CallDeadline::of(Duration::from_secs(60)));
-            link.call(&Method::ToolsCall, &params, &client, events, deadline).await
+            let deadline = CallDeadline::of(Duration::from_secs(60));
+            link.call(&Method::ToolsCall, &params, &client, sender, deadline).await
         });
-        Called { request: self.far.hear("tools/call").await, events, outcome }
+        Called { request: self.far.hear("tools/call").await, token, events, outcome }
     }
 
     async fn ask(&self, method: &str) {
@@ -142,4 +145,53 @@ async fn the_questions_of_a_source_that_has_ended_are_withdrawn() {
     drop(far);
     turns().await;
     assert_eq!(free(), all, "nobody takes its answer any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_agent_is_away_loses_notifications_and_no_question() {
+    let mut connected = Connected::new(Agent::answering()).await;
+    let mut called = connected.call().await;
+    for _ in 0..8 {
+        let log = json!({ "level": "info", "data": "still here" });
+        connected.far.say(json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": log })).await;
+    }
+    connected.ask("elicitation/create").await;
+    // The broker has waited for the agent once, and the question waits for room.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let mut told = 0;
+    let asked = loop {
+        match called.events.recv().await.unwrap() {
+            CallEvent::Notification(_) => told += 1,
+            CallEvent::Request(asked) => break asked,
+        }
+    };
+    assert_eq!(told, 4, "what found room");
+    asked.reply.send(of_the_call()).unwrap();
+    assert_eq!(connected.answer().await["result"], json!({ "of the call": true }));
+}
+
+#[tokio::test]
+async fn progress_has_the_token_of_the_latest_request_that_the_call_is_for() {
+    let mut connected = Connected::new(Agent::answering()).await;
+    let mut called = connected.call().await;
+    for token in ["first", "of the retry"] {
+        called.token.set(Some(Json::of(&token)));
+        let progress = json!({ "progressToken": called.request["id"], "progress": 1 });
+        connected.far.say(json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": progress })).await;
+        let Some(CallEvent::Notification(told)) = called.events.recv().await else { panic!("nothing was told") };
+        assert_eq!(told.params.unwrap().get_str("progressToken").as_deref(), Some(token));
+    }
+}
+
+#[tokio::test]
+async fn a_notification_that_looks_like_one_of_the_protocol_is_not_passed_on() {
+    let mut connected = Connected::new(Agent::answering()).await;
+    let mut called = connected.call().await;
+    for method in ["notifications/Cancelled", "notifications//cancelled", "notifications/cancelled "] {
+        let params = json!({ "requestId": 1 });
+        connected.far.say(json!({ "jsonrpc": "2.0", "method": method, "params": params })).await;
+    }
+    connected.far.answer(&called.request, json!({})).await;
+    assert!(matches!(called.outcome.await.unwrap(), Outcome::Answered(_)));
+    assert!(called.events.try_recv().is_err());
 }

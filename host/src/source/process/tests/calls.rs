@@ -2,6 +2,7 @@
 //! leave.
 
 use super::*;
+use crate::source::ProgressToken;
 use futures_util::future::BoxFuture;
 
 #[tokio::test]
@@ -61,7 +62,7 @@ async fn progress_keeps_its_order_and_the_callers_token() {
     let bench = Bench::new("echo");
     let (out, mut progress) = tokio::sync::mpsc::channel(2);
     let token = Json::parse(&br#""t\u006fken""#[..]).unwrap();
-    let events = CallEventSender::new(Some(token.clone()), out);
+    let events = CallEventSender::new(ProgressToken::of(Some(token.clone())), out);
     let no_client = no_client();
     let call = bench.source.call(permit("slow", json!({ "steps": 100 })), &no_client, events);
     let seen = async {

@@ -3,12 +3,13 @@
 use proptest::prelude::*;
 use serde_json::value::RawValue;
 
-use super::super::{Json, check_nesting};
+use super::super::{Json, check_structure};
 use super::*;
+use crate::protocol::MessageError;
 
 /// Reports whether a parser that reads byte after byte takes the text, and the text is not nested too deep.
 fn valid(text: &str) -> bool {
-    check_nesting(text.as_bytes()).is_ok() && serde_json::from_str::<&RawValue>(text).is_ok()
+    check_structure(text.as_bytes()).is_ok() && serde_json::from_str::<&RawValue>(text).is_ok()
 }
 
 /// Checks the verdict about a text, and that what was found in it leads to the same parts as a search.
@@ -112,6 +113,23 @@ fn nesting_is_limited_to_what_parsers_survive() {
             let levels = levels / open.matches(['[', '{']).count();
             check(&format!("{}1{}", open.repeat(levels), close.repeat(levels)));
         }
+    }
+}
+
+#[test]
+fn the_values_of_a_message_are_counted_but_not_what_stands_in_texts() {
+    let list = |commas: usize| format!("[{}0]", "0,".repeat(commas));
+    let object = |commas: usize| format!("{{{}\"\":0}}", "\"\":0,".repeat(commas));
+    for text in
+        [list(MAX_VALUES), object(MAX_VALUES), format!("[{},{}]", list(MAX_VALUES / 2), object(MAX_VALUES / 2 - 1))]
+    {
+        assert!(Json::parse(text).is_ok());
+    }
+    assert!(Json::parse(format!("[\"{}\"]", ",".repeat(MAX_VALUES + 1))).is_ok());
+    for text in
+        [list(MAX_VALUES + 1), object(MAX_VALUES + 1), format!("[{},{}]", list(MAX_VALUES / 2), object(MAX_VALUES / 2))]
+    {
+        assert_eq!(Json::parse(text), Err(MessageError::TooManyValues));
     }
 }
 
