@@ -172,7 +172,8 @@ impl ConfiguredSession {
             let text = "the source asks for input in a form that parsers read in different ways";
             return Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
         }
-        let Some(asked) = state.get("inputRequests") else { return Ok(state) };
+        let asked = state.get("inputRequests").filter(|asked| *asked != Json::null());
+        let Some(asked) = asked else { return Ok(state) };
         let (Some(asked), Some(id)) = (asked.members(), state.get_str("taskId")) else {
             return Ok(state.without("inputRequests"));
         };

@@ -22,6 +22,8 @@ pub struct AskingMembers {
     counts: [usize; MEMBERS.len()],
     /// True if one of them is spelt in another way.
     respelt: bool,
+    /// True if there are requests. Some senders write `null` for none.
+    requests: bool,
     /// The values of `resultType`, in any spelling.
     kinds: Vec<String>,
 }
@@ -42,8 +44,10 @@ impl AskingMembers {
             };
             *count += 1;
             found.respelt |= name != member;
-            if member == TYPE {
-                found.kinds.extend(serde_json::from_str::<String>(text));
+            match member {
+                TYPE => found.kinds.extend(serde_json::from_str::<String>(text)),
+                REQUESTS => found.requests |= text != "null",
+                _ => {}
             }
         }
         found
@@ -58,8 +62,7 @@ impl AskingMembers {
     /// Reports whether some parser may take the result for one that asks for input.
     #[must_use]
     pub fn asks(&self) -> bool {
-        let [_, requests, _] = self.counts;
-        requests > 0 || self.kinds.iter().any(|kind| kind == INPUT_REQUIRED)
+        self.requests || self.kinds.iter().any(|kind| kind == INPUT_REQUIRED)
     }
 
     /// Reports whether all parsers read these members in the same way.
@@ -107,6 +110,7 @@ mod tests {
             r#"{"ResultType":"input_required"}"#,
             r#"{"inputRequests":{},"inputRequests":{}}"#,
             r#"{"inputRequests":{},"INPUTREQUESTS":{}}"#,
+            r#"{"inputRequests":{},"inputRequests":null}"#,
             r#"{"inputReque\u017fts":{}}"#,
             r#"{"resultType":"input_required","inputRequests":{},"requestState":"a","RequestState":"b"}"#,
         ] {
@@ -120,7 +124,13 @@ mod tests {
     fn what_asks_in_good_order_and_what_does_not_ask_is_clear() {
         let asks = members(r#"{"resultType":"input_required","inputRequests":{},"requestState":"a"}"#);
         assert!(asks.asks() && asks.wants_retry(), "{asks:?}");
-        for text in [r#"{"content":[],"resultType":"complete"}"#, r#"{"INPUT":1}"#, "[1]", "7"] {
+        for text in [
+            r#"{"content":[],"resultType":"complete"}"#,
+            r#"{"content":[],"resultType":"complete","inputRequests":null,"requestState":null}"#,
+            r#"{"INPUT":1}"#,
+            "[1]",
+            "7",
+        ] {
             let found = members(text);
             assert!(!found.asks() && found.is_clear() && !found.is_unreadable(), "{text}: {found:?}");
         }

@@ -57,7 +57,10 @@ async fn a_question_with_large_arguments_hides_no_other_and_is_read_in_parts() {
     let text = listed[0]["arguments"]["text"].as_str().unwrap();
     assert!(text.contains("…(1799800 characters left out)…") && text.len() < 1000, "{text}");
     let text = listed[1]["arguments"].as_str().unwrap();
-    assert!(text.starts_with("{\"path\":\"/etc/passwd\",\"numbers\":[100,100,") && text.contains("left out)…"), "{text}");
+    assert!(
+        text.starts_with("{\"path\":\"/etc/passwd\",\"numbers\":[100,100,") && text.contains("left out)…"),
+        "{text}"
+    );
     for (ask, arguments) in listed.into_iter().zip([long, many, small]) {
         let id = ask["id"].as_str().unwrap();
         assert_eq!(ask["argumentsBytes"], arguments.to_string().len());
