@@ -78,5 +78,6 @@ mod test_dir;
 mod trust;
 mod url_elicitation;
 mod verifiers;
+mod watching;
 mod web;
 mod wrapped;

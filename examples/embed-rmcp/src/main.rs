@@ -39,7 +39,7 @@ impl Notes {
     }
 }
 
-/// What makes the server a source.
+/// The part that makes the server a source.
 #[async_trait]
 impl NativeSource for Notes {
     fn version(&self) -> &str {

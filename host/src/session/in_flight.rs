@@ -29,12 +29,12 @@ pub(super) struct InFlightCall {
     /// The span of the call, which ends with it.
     span: Option<Span>,
     events: mpsc::Receiver<CallEvent>,
-    /// What the latest request that the call is for wants to hear.
+    /// The wants of the latest request that the call is for.
     wants: Wants,
     open: CallCountGuard,
 }
 
-/// What a request wants to hear while its call is in flight.
+/// The messages that a request wants to hear while its call is in flight.
 struct Wants {
     progress: ProgressToken,
     /// The least severe log messages, of a modern agent.

@@ -5,7 +5,7 @@
 
 use super::Json;
 
-/// The members, and for each how often a result has it in any spelling.
+/// The members by which a result asks.
 const MEMBERS: [&str; 3] = [TYPE, REQUESTS, "requestState"];
 const TYPE: &str = "resultType";
 const REQUESTS: &str = "inputRequests";
@@ -13,7 +13,7 @@ const REQUESTS: &str = "inputRequests";
 /// The value of `resultType` with which a result asks.
 const INPUT_REQUIRED: &str = "input_required";
 
-/// What a result says of its kind, and whether it asks.
+/// The members of a result that say of which kind it is, and whether it asks.
 #[derive(Debug, Default)]
 pub struct AskingMembers {
     /// True for an object with a key that cannot be read. Nobody can say what it has.
