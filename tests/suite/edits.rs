@@ -57,9 +57,10 @@ fn each_kind_of_source_can_be_added_and_is_recognised() {
         dir.text()
     );
     dir.edit(&["add", "again", "builtin:calculator"]);
-    dir.edit(&["add", "words", "words.wasm"]);
+    dir.edit(&["add", "words", "words.wasm", "--", "--fast"]);
     let text = dir.text();
-    for line in ["url = \"https://example.com/mcp\"", "component = \"builtin:calculator\"\n", "\"./words.wasm\""] {
+    let words = "component = \"./words.wasm\"\nargs = [\"--fast\"]\n";
+    for line in ["url = \"https://example.com/mcp\"", "component = \"builtin:calculator\"\n", words] {
         assert!(text.contains(line), "{line}: {text}");
     }
     let ran = dir.run(&["add", "search", "--", "npx", "-y", "tavily-mcp"]);

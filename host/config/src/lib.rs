@@ -315,6 +315,8 @@ pub enum Endpoint {
         grant: Vec<String>,
         /// All environment variables that it sees.
         env: BTreeMap<String, ConfigValue>,
+        /// The command-line arguments that it sees behind the source's name.
+        args: Vec<String>,
     },
     /// A part of the program that embeds the broker, in no cell.
     Native {

@@ -54,7 +54,9 @@ impl SourceConfig {
                 let url = url.as_str().replace("%7B", "{").replace("%7D", "}");
                 in_text("`url`", &url).into_iter().chain(of_values("headers", headers)).collect()
             }
-            Endpoint::Component { env, .. } => of_values("env", env),
+            Endpoint::Component { env, args, .. } => {
+                args.iter().filter_map(|word| in_text("`args`", word)).chain(of_values("env", env)).collect()
+            }
             Endpoint::Native { .. } => Vec::new(),
         }
     }

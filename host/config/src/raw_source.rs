@@ -30,6 +30,9 @@ pub(super) struct RawSource {
     /// For `command` and `component`: environment variables. A component sees only these; a program also sees PATH,
     /// HOME, LANG and TMPDIR, which the broker sets.
     pub env: Option<Located<BTreeMap<Located<String>, Located<RawValue>>>>,
+    /// For `component`: the command-line arguments that it sees, behind the source's name, which stands where a program
+    /// has its own. Default: none.
+    pub args: Option<Located<Vec<Located<String>>>>,
     /// For `command`: the working directory. Default: a private home folder.
     pub cwd: Option<Located<String>>,
     /// For `url`: headers that are sent with every request.

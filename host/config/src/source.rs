@@ -126,6 +126,7 @@ fn endpoint(at: &Located<String>, raw: &RawSource, base: &Path, problems: &mut P
     let confined_kind = if matches!(*kind, "url" | "native") { "command" } else { kind };
     for (key, belongs, span) in [
         ("env", confined_kind, raw.env.as_ref().map(Located::span)),
+        ("args", "component", raw.args.as_ref().map(Located::span)),
         ("cwd", "command", raw.cwd.as_ref().map(Located::span)),
         ("cell", confined_kind, raw.cell.as_ref().map(Located::span)),
         ("headers", "url", raw.headers.as_ref().map(Located::span)),
@@ -136,7 +137,11 @@ fn endpoint(at: &Located<String>, raw: &RawSource, base: &Path, problems: &mut P
     ] {
         if let Some(span) = span.filter(|_| *kind != belongs) {
             let message = format!("`{key}` belongs to a source with `{belongs}`, and this one has `{kind}`");
-            problems.0.push(UnlocatedProblem::new(span, message).help(format!("remove `{key}`")));
+            let help = match (key, *kind) {
+                ("args", "command") => "write the arguments behind the program in `command`".to_owned(),
+                _ => format!("remove `{key}`"),
+            };
+            problems.0.push(UnlocatedProblem::new(span, message).help(help));
         }
     }
     problems.0.extend(raw.cell.as_ref().into_iter().flat_map(|raw| cell::inapplicable_keys(raw, kind)));
@@ -166,9 +171,9 @@ fn endpoint(at: &Located<String>, raw: &RawSource, base: &Path, problems: &mut P
             let settings = problems.keep(json_settings(raw.settings.as_ref()));
             let grant = raw.grant.as_ref().map(|list| grant_list(list, problems)).unwrap_or_default();
             let env = raw.env.as_ref().map(|env| variables(env, problems)).unwrap_or_default();
-
+            let args = problems.keep(raw.args.as_deref().map_or(Ok(Vec::new()), |words| arguments(words)));
             let component = problems.keep(plugin::parse(at, base))?;
-            Some(Endpoint::Component { component, settings: settings?, grant, env })
+            Some(Endpoint::Component { component, settings: settings?, grant, env, args: args? })
         }
         (_, _, _, Some(at)) => Some(Endpoint::Native { name: at.as_str().to_owned() }),
         (None, None, None, None) => None,
@@ -197,15 +202,20 @@ fn argv(at: &Located<RawCommand>, base: &Path) -> Result<Vec<String>, UnlocatedP
         return Err(UnlocatedProblem::new(program.span(), format!("no program is called {:?}", program.as_str()))
             .help(as_array(program)));
     }
-    if let Some(word) = words.iter().find(|word| word.contains('\0')) {
-        return Err(UnlocatedProblem::new(word.span(), "this argument has a NUL character in it")
-            .help("remove it: no program could receive it"));
-    }
-    let mut argv: Vec<String> = words.iter().map(|word| word.to_string()).collect();
+    let mut argv = arguments(words)?;
     if let Some(first) = argv.first_mut().filter(|first| first.contains('/')) {
         *first = value::path(program, base)?.to_string_lossy().into_owned();
     }
     Ok(argv)
+}
+
+/// Returns the words of a command line.
+fn arguments(words: &[Located<String>]) -> Result<Vec<String>, UnlocatedProblem> {
+    match words.iter().find(|word| word.contains('\0')) {
+        Some(word) => Err(UnlocatedProblem::new(word.span(), "this argument has a NUL character in it")
+            .help("remove it: no program could receive it")),
+        None => Ok(words.iter().map(|word| word.to_string()).collect()),
+    }
 }
 
 fn variables(

@@ -12,6 +12,7 @@ pub(crate) fn source(name: &str, names: Naming) -> SourceConfig {
             settings: serde_json::Value::Null,
             grant: vec![],
             env: Default::default(),
+            args: Vec::new(),
         },
         names,
         tags: vec![],

@@ -52,6 +52,8 @@ const SERVED: &str = "0.2";
 pub struct ComponentAccess {
     /// All environment variables that the component sees, with their secrets.
     pub env: Vec<(String, String)>,
+    /// The command-line arguments that the component sees. The first of them stands for its name.
+    pub args: Vec<String>,
     /// The granted folders and network, and the limits of memory and processor. The paths were checked when
     /// the grant was made.
     pub grant: CellGrant,
@@ -74,6 +76,7 @@ impl Default for ComponentAccess {
         grant.limits.memory = limits::SOURCE_MEMORY_BYTES;
         Self {
             env: Vec::new(),
+            args: Vec::new(),
             grant,
             timeout: TIMEOUT,
             egress: None,
@@ -121,9 +124,9 @@ impl EnforcedAccess {
     /// # Errors
     /// A granted folder cannot be opened.
     pub(crate) fn open(&self, streams: impl FnOnce(&mut WasiCtxBuilder)) -> Result<Wasi, PluginFailure> {
-        let ComponentAccess { env, grant, egress, .. } = &self.access;
+        let ComponentAccess { env, args, grant, egress, .. } = &self.access;
         let mut builder = WasiCtxBuilder::new();
-        builder.envs(env).max_random_size(RANDOM_BYTES);
+        builder.envs(env).args(args).max_random_size(RANDOM_BYTES);
         let read = grant.read.iter().map(|path| (path, FsPerms::ReadOnly));
         let write = grant.write.iter().map(|path| (path, FsPerms::ReadWrite));
         for (path, rights) in read.chain(write) {

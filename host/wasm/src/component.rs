@@ -177,6 +177,7 @@ fn check_grants_are_used(
     let (sockets, http) = (("sockets", "tcp"), ("http", "outgoing-handler"));
     let checks = [
         ("env", access.env.is_empty(), variables),
+        ("args", access.args.is_empty(), variables),
         ("read", access.grant.read.is_empty(), folders),
         ("write", access.grant.write.is_empty(), folders),
         ("network", access.grant.network.is_empty() || imports(sockets), http),

@@ -26,7 +26,7 @@ use crate::runtime;
 /// The source is a command after `--`; or the address of a server; a package, as `npm:NAME` or `pypi:NAME`, with
 /// `@VERSION` if it matters, and its arguments after `--`; a server.json, as a file or an address; a bundle (`.mcpb`),
 /// which is unpacked beside the file; or a component: a file that ends in `.wasm`, a registry reference that begins
-/// with `oci://`, or `builtin:NAME`. The rest of the file stays as it is; without a file, one is made here. Nothing is
+/// with `oci://`, or `builtin:NAME`, its arguments after `--`. The rest of the file stays as it is; without a file, one is made here. Nothing is
 /// started: `portcullis check` starts the source once and shows its cell.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
@@ -179,13 +179,15 @@ fn of_target(target: &str, args: &Args, file: &Path, settings: &mut Settings) ->
         described.source.cwd = working_directory(args, &described.source.command, file)?;
         return Ok(described);
     }
-    if let Some(word) = args.command.first() {
+    let is_component =
+        ["builtin:", "oci://"].iter().any(|scheme| target.starts_with(scheme)) || target.ends_with(".wasm");
+    if let Some(word) = args.command.first().filter(|_| is_url || !is_component) {
         bail!("{shown} takes no arguments, and {word:?} is one: leave out what follows `--`");
     }
     if bundle::is_bundle(target) {
         return bundled::source(Path::new(target), name, file, settings);
     }
-    let mut new = NewSource::default();
+    let mut new = NewSource { args: args.command.clone(), ..NewSource::default() };
     match target {
         url if is_url => {
             // A private address that was written is meant.

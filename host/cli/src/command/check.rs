@@ -167,7 +167,7 @@ fn endpoint(source: &SourceConfig) -> String {
     match &source.endpoint {
         Endpoint::Command { argv, .. } => argv.join(" "),
         Endpoint::Url { url, .. } => url.to_string(),
-        Endpoint::Component { component, .. } => component.to_string(),
+        Endpoint::Component { component, args, .. } => format!("{component} {}", args.join(" ")).trim_end().to_owned(),
         Endpoint::Native { name } => format!("`{name}` of this program"),
     }
 }

@@ -18,6 +18,8 @@ pub struct NewSource {
     pub private: bool,
     /// The file, registry reference or `builtin:` name of a component.
     pub component: Option<String>,
+    /// The arguments of a component.
+    pub args: Vec<String>,
     /// The working directory of a program.
     pub cwd: Option<String>,
     /// The environment variables that the source sees.
@@ -50,6 +52,9 @@ pub fn add_source(text: &str, name: &str, new: &NewSource) -> Result<String, Edi
         if let Some(value) = value {
             table.insert(key, toml_edit::value(value));
         }
+    }
+    if !new.args.is_empty() {
+        table.insert("args", toml_edit::value(list(&new.args)));
     }
     if new.private {
         table.insert("dangerous-allow-private", toml_edit::value(true));

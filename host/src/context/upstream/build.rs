@@ -103,15 +103,19 @@ impl SourceBuilder<'_> {
                 let source = source.map_err(|error| self.failed(error))?;
                 Ok(BuiltSource::new(Box::new(source), json!({ "url": url.as_str(), "headers": pairs(headers) })))
             }
-            Endpoint::Component { component, settings, grant, env } => {
-                let access = self.access(grant, self.variables(env)?)?;
+            Endpoint::Component { component, settings, grant, env, args } => {
+                let access = self.access(grant, self.variables(env)?, args)?;
                 let confinement = access.clone();
                 let loaded = self.parts.plugins.component(component, settings, grant, access).await;
                 let place = || format!("source `{}`", self.config.name);
                 let loaded = loaded.map_err(|error| BuildError::PluginAt { place: place(), error: error.into() })?;
-                let identity = json!({
+                let mut identity = json!({
                     "component": loaded.kind.identity().digest, "settings": settings, "grant": grant, "env": pairs(env),
                 });
+                // Without arguments the identity is what it was before there were any, so that lock files stay valid.
+                if !args.is_empty() {
+                    identity["args"] = json!(args);
+                }
                 Ok(self.component(loaded, confinement, env, identity))
             }
             Endpoint::Native { name } => {
@@ -172,13 +176,22 @@ impl SourceBuilder<'_> {
         }
     }
 
-    /// Returns what a component may access. `env` holds all variables that it sees.
-    fn access(&self, grant: &[String], env: Vec<(String, String)>) -> Result<ComponentAccess, BuildError> {
+    /// Returns what a component may access. `env` holds all variables that it sees, `args` the arguments behind its name.
+    fn access(
+        &self,
+        grant: &[String],
+        env: Vec<(String, String)>,
+        args: &[String],
+    ) -> Result<ComponentAccess, BuildError> {
         let Self { config, parts: SourceParts { cells, .. }, data_dir, .. } = self;
         let cell = cells.grant(config).map_err(|error| self.failed(SourceError::Start(Cause::of(error))))?;
         let keeps = grant.iter().any(|word| word == plugin::KEY_VALUE);
         Ok(ComponentAccess {
             env,
+            args: match args.is_empty() {
+                true => Vec::new(),
+                false => [config.name.to_string()].iter().chain(args).cloned().collect(),
+            },
             grant: cell,
             timeout: config.timeout,
             egress: cells.egress(&config.name, &config.cell),

@@ -122,7 +122,8 @@ async fn closing_ends_what_sessions_kept() {
 #[tokio::test]
 async fn tools_on_a_standard_library_have_what_is_granted_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
-    let mut access = ComponentAccess { env: vec![("MODE".into(), "quiet".into())], ..ComponentAccess::default() };
+    let (env, args) = (vec![("MODE".into(), "quiet".into())], vec!["notes".into(), "--fast".into()]);
+    let mut access = ComponentAccess { env, args, ..ComponentAccess::default() };
     for (name, list) in [("open", &mut access.grant.read), ("drop", &mut access.grant.write)] {
         std::fs::create_dir(dir.path().join(name)).unwrap();
         list.push(dir.path().join(name));
@@ -137,7 +138,7 @@ async fn tools_on_a_standard_library_have_what_is_granted_and_nothing_else() {
     };
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let seen: serde_json::Value = serde_json::from_str(&call("look", json!({})).await.1).unwrap();
-    assert_eq!((&seen["environment"], &seen["arguments"]), (&json!({ "MODE": "quiet" }), &json!([])));
+    assert_eq!((&seen["environment"], &seen["arguments"]), (&json!({ "MODE": "quiet" }), &json!(["notes", "--fast"])));
     assert_eq!(call("read", json!({ "path": path("open/note.txt") })).await, (false, "a note".into()));
     let wrote = call("write", json!({ "path": path("drop/new.txt"), "text": "mine" })).await;
     assert_eq!((wrote.0, std::fs::read_to_string(dir.path().join("drop/new.txt")).unwrap()), (false, "mine".into()));

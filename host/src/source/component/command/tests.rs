@@ -303,9 +303,12 @@ async fn a_command_reaches_what_is_granted_and_is_told_that_the_rest_is_denied()
 #[tokio::test]
 async fn a_grant_that_leads_nowhere_is_refused() {
     let counter = PluginRef::Path(guest("counter"));
-    let access = ComponentAccess { env: vec![("KEY".into(), "x".into())], ..ComponentAccess::default() };
-    let error = plugins().component(&counter, &json!({}), &[], access).await.unwrap_err().to_string();
-    assert!(error.contains("is given `env`, but does not import wasi:cli/environment"), "{error}");
+    let env = ComponentAccess { env: vec![("KEY".into(), "x".into())], ..ComponentAccess::default() };
+    let args = ComponentAccess { args: vec!["counter".into(), "-x".into()], ..ComponentAccess::default() };
+    for (key, access) in [("env", env), ("args", args)] {
+        let error = plugins().component(&counter, &json!({}), &[], access).await.unwrap_err().to_string();
+        assert!(error.contains(&format!("is given `{key}`, but does not import wasi:cli/environment")), "{error}");
+    }
     let settings = json!({ "deep": true });
     let server = PluginRef::Path(guest("server"));
     let error = plugins().component(&server, &settings, &[], ComponentAccess::default()).await.unwrap_err().to_string();
