@@ -144,6 +144,33 @@ fn private_text_in_any_form_asks_before_it_reaches_a_network() {
 }
 
 #[test]
+fn what_a_prompt_is_given_and_text_that_is_completed_are_disclosed_like_arguments_of_a_tool() {
+    let far = "[sources.far]\ncommand = [\"@source@\", \"full\"]\nrequired = true\ncell = { network = [\"far.example:443\"] }\n";
+    let dir = TestDir::new(&format!("{FLOW}settings = {{ untrusted = \"off\" }}\n{SOURCES}\n{far}"));
+    let prompt = |value: &str| json!({ "name": "far__greet", "arguments": { "who": value } });
+    let completed = |value: &str| {
+        let about = json!({ "type": "ref/prompt", "name": "far__greet" });
+        json!({ "ref": about, "argument": { "name": "who", "value": value } })
+    };
+    for (method, harmless, disclosing) in [
+        ("prompts/get", json!({ "name": "far__greet" }), prompt(KEY)),
+        ("prompts/get", prompt("Ann"), prompt(KEY)),
+        ("completion/complete", completed("Ann"), completed(KEY)),
+    ] {
+        let mut agent = Agent::alone(&dir, Era::Legacy);
+        agent.list();
+        runs(&dir, &mut agent, "files__echo", &json!({ "text": KEY }));
+        let answer = agent.request(method, harmless);
+        assert!(answer["result"].is_object(), "{answer}");
+        let answer = agent.request(method, disclosing);
+        assert_eq!(answer["error"]["data"]["code"], "approval-pending", "{answer}");
+        let shown = dir.run(&["approvals", "show", answer["error"]["data"]["ask"].as_str().unwrap()]).out;
+        assert!(shown.contains("came from `files__echo`") && shown.contains("which is private"), "{shown}");
+        agent.leave();
+    }
+}
+
+#[test]
 fn what_a_source_claims_of_itself_neither_takes_labels_away_nor_effects() {
     // `web` claims that its tools only read and that its results have no labels.
     let dir = TestDir::new(&format!("{FLOW}{SOURCES}"));

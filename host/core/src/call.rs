@@ -165,6 +165,12 @@ impl Call {
         &self.item.source
     }
 
+    /// Reports whether the caller gave any arguments.
+    #[must_use]
+    pub fn has_arguments(&self) -> bool {
+        self.arguments.members().is_some_and(|members| !members.is_empty())
+    }
+
     /// Returns the series in which the call is counted in the traffic of its source.
     pub fn series(&self, metrics: &SourceMetrics) -> Arc<Series> {
         match self.item.kind {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::configured::ConfiguredSession;
 use super::listing::VisibleItem;
 use crate::agent::AgentPeer;
+use crate::call::Call;
 use crate::config::Approve;
 use crate::context::Upstream;
 use crate::gate::GateInput;
@@ -16,13 +17,14 @@ impl<'a> GateInput<'a> {
         session: &'a ConfiguredSession,
         target: &'a VisibleItem,
         peer: &'a Arc<dyn AgentPeer>,
+        call: &Call,
     ) -> Self {
         Self {
             budget: session.context.budget(&session.caller.profile),
             approve: session.profile.approve,
             acceptance: &target.acceptance,
             sealed: target.upstream.is_sealed(),
-            source_flow: session.context.gate.reads_flow().then(|| target.upstream.flow(&target.item)),
+            source_flow: session.context.gate.reads_flow().then(|| target.upstream.flow(call)),
             ..Self::of_question(session, &target.upstream, peer)
         }
     }

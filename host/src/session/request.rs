@@ -123,8 +123,9 @@ impl<'a> SessionRequest<'a> {
     ) -> Result<AdmittedCall, Answer> {
         let Self { session, method, params, peer, restored } = self;
         let call = Call::new(method, params.clone(), &session.caller, target.item.clone(), target.risk);
-        let input = GateInput { resumed, ..GateInput::of_call(session, target, peer) };
-        let admitted = session.context.gate.admit(Call { attempt, restored: *restored, ..call }, &input).await;
+        let call = Call { attempt, restored: *restored, ..call };
+        let input = GateInput { resumed, ..GateInput::of_call(session, target, peer, &call) };
+        let admitted = session.context.gate.admit(call, &input).await;
         admitted.map_err(|refusal| refusal.to_answer())
     }
 

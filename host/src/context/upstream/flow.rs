@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use super::Upstream;
+use crate::call::Call;
 use crate::config::{Endpoint, SourceConfig, looks_secret, secret_arguments};
 use crate::flow::{Effect, PRIVATE, UNTRUSTED};
-use crate::item::{Item, ItemKind};
+use crate::item::ItemKind;
 use crate::provenance::SourceFlow;
 use crate::secret::ConfigValue;
 
@@ -39,9 +40,9 @@ impl SourceLabels {
 }
 
 impl Upstream {
-    /// Returns the labels of the source's results, and the effects that a call of this item can have.
-    pub(crate) fn flow(&self, item: &Item) -> SourceFlow {
-        SourceFlow { labels: self.labels(), effects: self.effects(item) }
+    /// Returns the labels of the source's results, and the effects that this call can have.
+    pub(crate) fn flow(&self, call: &Call) -> SourceFlow {
+        SourceFlow { labels: self.labels(), effects: self.effects(call) }
     }
 
     /// Returns the labels of what the source sends to the agent. Such a message has no effect outside.
@@ -54,20 +55,27 @@ impl Upstream {
         Arc::clone(labels)
     }
 
-    /// Returns the effects that a call of this item can have. Prompts and listed resources have none: a person picks a
-    /// prompt, an application a resource, and there is nothing in their names that a model chose.
-    fn effects(&self, item: &Item) -> &'static [Effect] {
-        match item.kind {
-            ItemKind::Prompt => return NOTHING,
-            ItemKind::Resource | ItemKind::Template if item.is_listed() => return NOTHING,
-            _ if self.is_sealed() => return NOTHING,
-            ItemKind::Tool | ItemKind::Resource | ItemKind::Template | ItemKind::Source => {}
+    /// Returns the effects that this call can have. A person picks a prompt, and an application a resource: these change
+    /// nothing, and there is nothing in their names that a model chose. What is told to them beside the name, such as the
+    /// arguments of a prompt or the text to complete, can reach a network.
+    fn effects(&self, call: &Call) -> &'static [Effect] {
+        let item = &call.item;
+        let is_picked = match item.kind {
+            ItemKind::Prompt => true,
+            ItemKind::Resource | ItemKind::Template => item.is_listed(),
+            ItemKind::Tool | ItemKind::Source => false,
+        };
+        if self.is_sealed() || is_picked && !call.has_arguments() {
+            return NOTHING;
         }
         let cell = &self.config.cell;
         let confined = is_in_a_cell(&self.config) && !cell.dangerous_allow_reduced;
         let stores = self.component_cell.as_ref().is_some_and(|cell| cell.has_store);
         let writes = !cell.write.is_empty() || stores;
         let effects = if confined && cell.network.is_empty() && writes { WRITE } else { ALL };
+        if is_picked {
+            return if effects == WRITE { NOTHING } else { NETWORK };
+        }
         let hints = item.hints;
         let reads = self.config.trust_annotations && hints.read_only == Some(true) && hints.destructive != Some(true);
         match (reads, effects) {
@@ -122,6 +130,7 @@ mod tests {
                 settings: serde_json::json!({}),
                 grant: grant.iter().map(|&word| word.to_owned()).collect(),
                 env: BTreeMap::new(),
+                args: Vec::new(),
             };
             let config = SourceConfig { endpoint, ..source("test", Naming::Source) };
             SourceLabels::of(&config).without_account.to_vec()
