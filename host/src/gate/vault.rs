@@ -4,6 +4,7 @@ mod glob_lists;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use self::glob_lists::GlobLists;
 use crate::call::Call;
@@ -12,9 +13,27 @@ use crate::plugin::Vault;
 use crate::protocol::{Json, MAX_MESSAGE_BYTES, string_end};
 use crate::sync::Mutex;
 
-/// The most values that one vault keeps. Beyond it a value is still replaced, by a placeholder that is never restored:
-/// the agent sees nothing more, and a flood of secrets costs no memory.
+/// The most values that one vault keeps for a source. Beyond this, and beyond the limits below, a value is still replaced,
+/// by a placeholder that is never restored: the agent sees nothing more, and a flood of secrets costs no memory.
+const MAX_VALUES_OF_SOURCE: usize = 2_500;
+
+/// The most bytes of values that one vault keeps for a source.
+const MAX_BYTES_OF_SOURCE: usize = 4 << 20;
+
+/// The most values that one vault keeps.
 const MAX_VALUES: usize = 10_000;
+
+/// The most bytes of values that one vault keeps.
+const MAX_BYTES: usize = 16 << 20;
+
+/// The most bytes that all vaults of this process keep together.
+const MAX_BYTES_OF_ALL: usize = 256 << 20;
+
+/// The bytes that a value counts beside its own: its placeholder, and the places in two tables.
+const VALUE_BYTES: usize = 512;
+
+/// The bytes that all vaults keep.
+static BYTES_OF_ALL: AtomicUsize = AtomicUsize::new(0);
 
 /// The largest value that is kept, in bytes.
 const MAX_VALUE_BYTES: usize = 64 * 1024;
@@ -37,11 +56,27 @@ pub struct SessionVault {
 
 #[derive(Default)]
 struct Kept {
-    by_placeholder: HashMap<String, Value>,
-    /// The placeholders by kind, value and list of globs: a value that one transform restricts more than another is
-    /// stored twice.
-    by_value: HashMap<(String, String, Option<usize>), String>,
+    by_placeholder: HashMap<Arc<str>, Arc<Value>>,
+    /// The placeholders by what they stand for. The same value of another source has a placeholder of its own: with a
+    /// common one a source could find out which of its guesses another has.
+    by_value: HashMap<Arc<Value>, Arc<str>>,
+    /// What is kept for each source.
+    of_sources: HashMap<SourceName, Usage>,
+    of_all: Usage,
     glob_lists: GlobLists,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        BYTES_OF_ALL.fetch_sub(self.of_all.bytes, Ordering::Relaxed);
+    }
+}
+
+/// The values that are kept for a source, or for all.
+#[derive(Default, Clone, Copy)]
+struct Usage {
+    values: usize,
+    bytes: usize,
 }
 
 impl std::fmt::Debug for Kept {
@@ -50,13 +85,21 @@ impl std::fmt::Debug for Kept {
     }
 }
 
+/// A value that is kept.
+#[derive(PartialEq, Eq, Hash)]
 struct Value {
-    /// The value as the inside of a JSON string.
-    escaped: String,
-    origins: Vec<SourceName>,
-    /// The list of globs over the exposed names of the items whose calls may get the value; `None` for the sources in
-    /// `origins`.
-    restore_to: Option<usize>,
+    kind: String,
+    text: String,
+    restore_to: RestoreTo,
+}
+
+/// The calls that may get a value.
+#[derive(PartialEq, Eq, Hash)]
+enum RestoreTo {
+    /// Those of the source that the value came from.
+    Source(SourceName),
+    /// Those of items whose exposed names this list of globs fits.
+    Globs(usize),
 }
 
 impl SessionVault {
@@ -104,28 +147,23 @@ impl SessionVault {
             kind.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(MAX_KIND_BYTES).collect();
         let mut kept = self.kept.lock();
         // An empty list means the source that the value came from.
-        let list = if restore_to.is_empty() { Some(None) } else { kept.glob_lists.number_of(restore_to).map(Some) };
-        let Some(restore_to) = list else { return withheld(&kind) };
-        let key = (kind, value.to_owned(), restore_to);
-        if let Some(placeholder) = kept.by_value.get(&key).cloned() {
-            if let Some(value) = kept.by_placeholder.get_mut(&placeholder)
-                && !value.origins.contains(source)
-            {
-                value.origins.push(source.clone());
-            }
-            return placeholder;
+        let restore_to = match restore_to.is_empty() {
+            true => Some(RestoreTo::Source(source.clone())),
+            false => kept.glob_lists.number_of(restore_to).map(RestoreTo::Globs),
+        };
+        let Some(restore_to) = restore_to.filter(|_| value.len() <= MAX_VALUE_BYTES) else { return withheld(&kind) };
+        let value = Value { kind, text: value.to_owned(), restore_to };
+        if let Some(placeholder) = kept.by_value.get(&value) {
+            return placeholder.to_string();
         }
         // Without randomness a placeholder could be guessed, so this one is never restored.
-        let nonce = nonce().filter(|_| kept.by_value.len() < MAX_VALUES && value.len() <= MAX_VALUE_BYTES);
-        let Some(nonce) = nonce else { return withheld(&key.0) };
-        let placeholder = format!("{OPEN}{}:{nonce}{CLOSE}", key.0);
-        let quoted = Json::of(&value);
-        let inside = quoted.as_str().strip_prefix('"').and_then(|text| text.strip_suffix('"'));
-        let escaped = inside.unwrap_or_default().to_owned();
-        let value = Value { escaped, origins: vec![source.clone()], restore_to };
-        kept.by_placeholder.insert(placeholder.clone(), value);
-        kept.by_value.insert(key, placeholder.clone());
-        placeholder
+        let nonce = nonce().filter(|_| kept.takes(source, value.text.len() + VALUE_BYTES));
+        let Some(nonce) = nonce else { return withheld(&value.kind) };
+        let placeholder: Arc<str> = format!("{OPEN}{}:{nonce}{CLOSE}", value.kind).into();
+        let value = Arc::new(value);
+        kept.by_placeholder.insert(Arc::clone(&placeholder), Arc::clone(&value));
+        kept.by_value.insert(value, Arc::clone(&placeholder));
+        placeholder.to_string()
     }
 }
 
@@ -138,6 +176,23 @@ fn withheld(kind: &str) -> String {
 }
 
 impl Kept {
+    /// Counts one more value of a source. Returns false if there is no room for it.
+    fn takes(&mut self, source: &SourceName, bytes: usize) -> bool {
+        let of_source = self.of_sources.get(source).copied().unwrap_or_default();
+        let (of_source, of_all) = (of_source.with(bytes), self.of_all.with(bytes));
+        let is_too_much = of_source.values > MAX_VALUES_OF_SOURCE
+            || of_source.bytes > MAX_BYTES_OF_SOURCE
+            || of_all.values > MAX_VALUES
+            || of_all.bytes > MAX_BYTES;
+        let added = |used: usize| used.checked_add(bytes).filter(|used| *used <= MAX_BYTES_OF_ALL);
+        if is_too_much || BYTES_OF_ALL.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added).is_err() {
+            return false;
+        }
+        self.of_sources.insert(source.clone(), of_source);
+        self.of_all = of_all;
+        true
+    }
+
     /// Writes one JSON string with the values that may be restored in it. A placeholder holds nothing that JSON
     /// escapes.
     fn restore(&self, string: &str, call: &Call, out: &mut String) {
@@ -149,12 +204,19 @@ impl Kept {
             let end = memchr::memmem::find(near, CLOSE.as_bytes()).map(|end| end + CLOSE.len());
             let value =
                 end.and_then(|end| self.by_placeholder.get(from.get(..end)?)).filter(|value| self.goes_to(value, call));
-            let (put, taken) = match (value, end) {
-                (Some(value), Some(end)) => (value.escaped.as_str(), end),
+            let taken = match (value, end) {
+                (Some(value), Some(end)) => {
+                    let quoted = Json::of(&value.text);
+                    let inside = quoted.as_str().strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+                    out.push_str(inside.unwrap_or_default());
+                    end
+                }
                 // Only one bracket is taken, as the next may begin a placeholder.
-                _ => ("[", 1),
+                _ => {
+                    out.push('[');
+                    1
+                }
             };
-            out.push_str(put);
             rest = from.get(taken..).unwrap_or_default();
             if out.len() > MAX_MESSAGE_BYTES {
                 return;
@@ -164,10 +226,16 @@ impl Kept {
     }
 
     fn goes_to(&self, value: &Value, call: &Call) -> bool {
-        match value.restore_to {
-            None => value.origins.contains(call.source()),
-            Some(list) => self.glob_lists.fits(list, &call.item.exposed),
+        match &value.restore_to {
+            RestoreTo::Source(source) => source == call.source(),
+            RestoreTo::Globs(list) => self.glob_lists.fits(*list, &call.item.exposed),
         }
+    }
+}
+
+impl Usage {
+    fn with(self, bytes: usize) -> Self {
+        Self { values: self.values + 1, bytes: self.bytes.saturating_add(bytes) }
     }
 }
 

@@ -132,3 +132,32 @@ fn a_placeholder_does_not_look_like_a_number() {
         assert!(nonce.len() == 16 && nonce.starts_with(|c: char| ('a'..='f').contains(&c)), "{placeholder}");
     }
 }
+
+/// With a common placeholder a source could find out which of its guesses the other has: it sends them all, and gets its
+/// own back for the one that the agent passes on.
+#[test]
+fn a_source_that_guesses_a_value_of_another_gets_nothing_for_the_placeholder_of_that() {
+    let vault = Arc::new(SessionVault::default());
+    let protect = |source: &str| vault.keeper(&source.parse().unwrap(), false).protect("p", "guessed", vec![]);
+    let (files, mail) = (protect("files"), protect("mail"));
+    assert!(files != mail && files == protect("files"), "{files} {mail}");
+    let mut call = Call::clone(&view(&format!(r#"{{"a":"{files}"}}"#)).call);
+    call.item = Arc::new(Item { source: "mail".parse().unwrap(), ..Item::clone(&call.item) });
+    assert!(vault.restore(&call).is_none());
+}
+
+#[test]
+fn a_source_that_floods_a_vault_takes_no_room_from_the_others() {
+    let vault = Arc::new(SessionVault::default());
+    let keeper = |source: &str| vault.keeper(&source.parse().unwrap(), false);
+    let restored = |placeholder: &str| vault.restore(&view(&format!(r#"{{"a":"{placeholder}"}}"#)).call).is_some();
+    let (flood, files) = (keeper("flood"), keeper("files"));
+    // Large values reach the limit in bytes, and small ones that in number.
+    let large =
+        (0..100).map(|n| flood.protect("p", &format!("{n:065000}"), vec![])).filter(|it| it.ends_with("withheld]]"));
+    assert_eq!(large.count(), 36);
+    let small = keeper("small");
+    let few = (0..2_600).map(|n| small.protect("p", &n.to_string(), vec![])).filter(|it| it.ends_with("withheld]]"));
+    assert_eq!(few.count(), 100);
+    assert!(restored(&files.protect("p", "mine", vec![])));
+}
