@@ -320,6 +320,28 @@ fn a_grant_is_void_when_the_definition_changes() {
 }
 
 #[test]
+fn an_answer_under_one_profile_counts_under_no_other() {
+    let dir = TestDir::new(&format!("{CALC}[profiles.distrusted]\napprove = \"always\"\n"));
+    let call = |profile: &str, word: Option<&str>| {
+        let command = dir.command(&["serve", "--stdio", "--profile", profile]);
+        let mut agent = Agent::of(command, Era::Legacy, json!({}));
+        let id = agent.send_call("calc__add", &sum());
+        if let Some(word) = word {
+            let question = agent.question();
+            let scope: &[&str] = if word == "approve" { &["--scope", "arguments"] } else { &[] };
+            let ran = dir.run(&[&["approvals", word, &question], scope].concat());
+            assert_eq!(ran.code, Some(0), "{}", ran.err);
+        }
+        let answered = outcome(&agent.answer(id, None));
+        agent.leave();
+        answered
+    };
+    assert_eq!(call("default", Some("approve"))["ok"], "3");
+    assert_eq!(call("distrusted", Some("refuse"))["refused"], "approval-refused");
+    assert_eq!(call("default", None)["ok"], "3", "the answer counts where it was given");
+}
+
+#[test]
 fn an_accepted_tool_runs_and_a_changed_one_asks_out_of_band_and_says_what_changed() {
     let dir = TestDir::new("[sources.files]\ncommand = [\"@source@\", \"rug-pull\", \"@dir@/open/pulled\"]\n@cell@\n");
     let accepted = dir.run(&["lock", "accept", "files__add"]);

@@ -18,7 +18,7 @@ pub struct GrantBinding {
     pub definition: Digest,
     /// The tool's name at the source.
     pub tool: String,
-    /// The digest of the policies in force.
+    /// The digest of the policies in force and of the caller's profile.
     pub policies: Digest,
     /// The digest of the canonical arguments.
     pub arguments: Digest,

@@ -17,6 +17,7 @@ use crate::digest::Digest;
 use crate::escape::escape_hidden;
 use crate::item::ItemKind;
 use crate::ledger::{ApprovalGrant, GrantBinding, GrantScope, GrantUse, Ledger};
+use crate::name::ProfileName;
 use crate::plugin::{AnswerScope, Approval, AskFacts, GrantFacts, Offer, Settlement};
 use crate::protocol::{Answer, Json, Method};
 pub(super) use question::ApprovalQuestion;
@@ -70,6 +71,12 @@ impl Approvals {
         Self { plugins, inbox, timeout: timeout.min(MAX_TIMEOUT), ledger, policies }
     }
 
+    /// Returns the digest of the policies in force and of the profile: an answer that was given under one profile counts
+    /// under no other, since profiles differ in what is asked about and in who is trusted.
+    fn policies_under(&self, profile: &ProfileName) -> Digest {
+        Digest::of(format!("{}\n{profile}", self.policies).as_bytes())
+    }
+
     pub(super) fn plugins(&self) -> impl Iterator<Item = &Approval> {
         self.plugins.iter()
     }
@@ -85,7 +92,7 @@ impl Approvals {
             source: question.identity.to_string(),
             definition: call.item.digest,
             tool: bound_name(call),
-            policies: self.policies,
+            policies: self.policies_under(&call.caller.profile),
             arguments: question.arguments_digest,
             session: call.caller.session.clone(),
         };
