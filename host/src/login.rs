@@ -62,7 +62,7 @@ pub async fn login(
     let record = logins.read(source, target.url).unwrap_or_else(|_| LoginRecord::new(source, target.url));
     let challenge = record.challenge.unwrap_or_default();
     let resource = target.resource(&challenge, open && record.login.is_none()).await?;
-    let server = metadata::server(&target.http, &resource.issuer).await?;
+    let server = metadata::server(&target.http, &resource.issuer, target.oauth.issuer.is_some()).await?;
     let before = record.login.filter(|login| login.issuer == server.issuer);
     let scopes = scopes(target.oauth, &challenge, &resource, &server, before.as_ref());
 

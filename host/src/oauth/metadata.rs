@@ -128,12 +128,17 @@ fn covers(id: &Url, url: &Url) -> bool {
     id.fragment().is_none() && id.origin() == url.origin() && below
 }
 
-/// Returns the description that the authorization server `issuer` gives of itself.
-pub(crate) async fn server(http: &OAuthHttp, issuer: &str) -> Result<AuthorizationServerMetadata, OAuthError> {
+/// Returns the description that the authorization server `issuer` gives of itself. `chosen` is true if a person named the
+/// issuer, and false if the source did.
+pub(crate) async fn server(
+    http: &OAuthHttp,
+    issuer: &str,
+    chosen: bool,
+) -> Result<AuthorizationServerMetadata, OAuthError> {
     let base = http.url(issuer, issuer)?;
     for place in server_places(&base) {
         if let Some(raw) = http.get::<RawServer>(&place).await? {
-            return checked_server(http, issuer, &place, raw);
+            return checked_server(http, (issuer, chosen), &place, raw);
         }
     }
     let what = "does not say how to get tokens from it (RFC 8414, OpenID Connect Discovery)".to_owned();
@@ -142,7 +147,7 @@ pub(crate) async fn server(http: &OAuthHttp, issuer: &str) -> Result<Authorizati
 
 fn checked_server(
     http: &OAuthHttp,
-    issuer: &str,
+    (issuer, chosen): (&str, bool),
     place: &Url,
     raw: RawServer,
 ) -> Result<AuthorizationServerMetadata, OAuthError> {
@@ -158,9 +163,22 @@ fn checked_server(
         return refuse("that it issues no codes");
     }
     let url = |text: &str| http.url(text, &shown(place));
+    let (authorization, token) = (url(&raw.authorization_endpoint)?, url(&raw.token_endpoint)?);
+    // A hostile source could send a person to the login of an honest server, and have the code of that one brought to
+    // itself. An answer that says who gives it (RFC 9207) would show that.
+    if authorization.origin() != token.origin() && !raw.authorization_response_iss_parameter_supported && !chosen {
+        return refuse(&format!(
+            "that one logs in at `{}` and that the code from there is brought to `{}`; if both belong to `{}`, write `oauth \
+             = {{ issuer = \"{}\" }}` in the source",
+            shown(&authorization),
+            shown(&token),
+            escape_hidden(issuer),
+            escape_hidden(issuer)
+        ));
+    }
     Ok(AuthorizationServerMetadata {
-        authorization: url(&raw.authorization_endpoint)?,
-        token: url(&raw.token_endpoint)?,
+        authorization,
+        token,
         registration: raw.registration_endpoint.as_deref().map(url).transpose()?,
         revocation: raw.revocation_endpoint.as_deref().map(url).transpose()?,
         issuer: raw.issuer,

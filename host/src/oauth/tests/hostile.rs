@@ -40,6 +40,14 @@ async fn a_login_ends_where_metadata_lies() {
         (SERVER, json!({ "code_challenge_methods_supported": ["plain"] }), "PKCE"),
         (SERVER, json!({ "code_challenge_methods_supported": [] }), "PKCE"),
         (SERVER, json!({ "response_types_supported": ["token"] }), "issues no codes"),
+        (
+            SERVER,
+            json!({
+                "token_endpoint": "https://evil.example/token",
+                "authorization_response_iss_parameter_supported": false,
+            }),
+            "the code from there is brought to `https://evil.example/token`",
+        ),
         (SERVER, json!({ "authorization_endpoint": "javascript:alert(1)" }), "neither http nor https"),
         (SERVER, json!({ "token_endpoint": "file:///etc/passwd" }), "neither http nor https"),
         (SERVER, json!({ "registration_endpoint": METADATA }), "it is a cloud metadata address"),
