@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use portcullis_config::{CellConfig, Endpoint, SourceConfig};
+use portcullis_core::escape::shell_word;
 use portcullis_core::limits::SOURCE_MEMORY_BYTES;
 use portcullis_core::trust::{DATA_FOLDER, KEPT_NAMES};
 use portcullis_jail::CellLimits;
@@ -224,7 +225,8 @@ fn protected_in(path: &Path, known: &[PathBuf]) -> Result<Vec<PathBuf>, CellErro
     }
     let there = KEPT_NAMES.into_iter().map(|name| path.join(name)).filter_map(|name| {
         let about = std::fs::symlink_metadata(&name).ok()?;
-        let link = || refuse(format!("holds the link {}", name.display()), format!("run `rm '{}'`", name.display()));
+        let word = || shell_word(&name.to_string_lossy());
+        let link = || refuse(format!("holds the link {}", name.display()), format!("run `rm {}`", word()));
         Some(if about.is_symlink() { Err(link()) } else { Ok(name) })
     });
     let mut protected = there.collect::<Result<Vec<_>, _>>()?;

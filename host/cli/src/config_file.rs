@@ -13,7 +13,7 @@ use portcullis::trust::TrustRecord;
 use tempfile::NamedTempFile;
 
 use crate::command::trust;
-use crate::output::{self, escape_hidden};
+use crate::output::{self, escape_hidden, shell_word};
 
 /// The message about a file that is not written because it is not as it was read.
 const CHANGED_MEANWHILE: &str = "it was changed by somebody else meanwhile; run the command again";
@@ -107,9 +107,9 @@ impl ConfigFile {
 pub(crate) fn explain_trust(named: Option<&Path>) {
     let status = ConfigCandidate::load(named).and_then(|found| Ok((found.trust_status()?, found.file().to_owned())));
     if let Ok((TrustStatus::Unknown | TrustStatus::Changed(_), file)) = status {
-        let shown = escape_hidden(&file.to_string_lossy()).into_owned();
         output::message(&format!(
-            "it is not trusted, so it is not used yet: `portcullis trust '{shown}'` shows it and asks"
+            "it is not trusted, so it is not used yet: `portcullis trust {}` shows it and asks",
+            shell_word(&file.to_string_lossy())
         ));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use portcullis_core::call::Phase;
-use portcullis_core::escape::escape_hidden;
+use portcullis_core::escape::{escape_hidden, shell_word};
 
 use super::{
     Approve, CellConfig, Config, ConfigValue, Destructive, Endpoint, PluginConfig, RemoteSinkConfig, ScanMode,
@@ -198,10 +198,13 @@ fn of_source(source: &SourceConfig, lines: &mut Lines) {
                 lines.values(&subject, "gives its login server the secret of the client", &secret);
             }
         }
-        Endpoint::Component { component, settings, grant, env } => {
+        Endpoint::Component { component, settings, grant, env, args } => {
             lines.add(&subject, format_args!("runs the component {component}, sandboxed{}", granted(grant)));
             if settings.as_object().is_some_and(|settings| !settings.is_empty()) {
                 lines.add(&subject, format_args!("is given the settings {settings}"));
+            }
+            if !args.is_empty() {
+                lines.add(&subject, format_args!("is given the arguments {args:?}"));
             }
             lines.values(&subject, "is given the variable", env);
         }
@@ -283,11 +286,7 @@ fn granted(grant: &[String]) -> String {
 /// Quotes a word as a shell would need it, so that its end is visible.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@=+,%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
+    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { shell_word(word) }
 }
 
 #[cfg(test)]

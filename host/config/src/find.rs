@@ -9,7 +9,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use portcullis_core::digest::Digest;
-use portcullis_core::escape::escape_hidden;
+use portcullis_core::escape::{escape_hidden, shell_word};
 use portcullis_core::trust::{CONFIG_FILE, DataFolder, TrustRecord, TrustStore};
 
 use super::error::ConfigError;
@@ -127,8 +127,9 @@ impl ConfigCandidate {
             message.push_str(&format!("; {writer}"));
         }
         let help = format!(
-            "`portcullis trust '{shown}'` shows what it starts, reaches, reads and writes, and asks; \
-             `portcullis --config '{shown}' …` names the file instead"
+            "`portcullis trust {word}` shows what it starts, reaches, reads and writes, and asks; \
+             `portcullis --config {word} …` names the file instead",
+            word = shell_word(&shown)
         );
         Err(ConfigError::without_place(message, help))
     }

@@ -5,7 +5,7 @@ use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use portcullis_core::escape::escape_hidden;
+use portcullis_core::escape::{escape_hidden, shell_word};
 use rustix::fs::{StatVfsMountFlags, fstatvfs, statvfs};
 
 use super::error::ConfigError;
@@ -35,7 +35,7 @@ pub(super) fn check(file: &Path, opened: &File) -> Result<(), ConfigError> {
     if about.uid() != user && about.uid() != ROOT {
         let message =
             format!("{shown} belongs to another user (uid {}), who can make it start any program", about.uid());
-        let help = format!("look at what it says, then copy it, or run `chown {user} '{shown}'` as root");
+        let help = format!("look at what it says, then copy it, or run `chown {user} {}` as root", shell_word(&shown));
         return Err(ConfigError::without_place(message, help));
     }
     let writable = |about: &Metadata, bits: u32| about.mode() & bits != 0;
@@ -46,7 +46,7 @@ pub(super) fn check(file: &Path, opened: &File) -> Result<(), ConfigError> {
             format!("{shown} can be written by other users (mode {mode:o}), who can make it start any program");
         return Err(ConfigError::without_place(
             message,
-            format!("look at what it says, then run `chmod go-w '{shown}'`"),
+            format!("look at what it says, then run `chmod go-w {}`", shell_word(&shown)),
         ));
     }
     // A pipe of the shell, for example, is in no folder.
@@ -59,7 +59,7 @@ pub(super) fn check(file: &Path, opened: &File) -> Result<(), ConfigError> {
             let message = format!("everybody can replace {shown} with another file, as everybody may write {place}");
             return Err(ConfigError::without_place(
                 message,
-                format!("run `chmod o-w '{place}'`, or `chmod +t '{place}'`"),
+                format!("run `chmod o-w {word}`, or `chmod +t {word}`", word = shell_word(&place)),
             ));
         }
     }

@@ -36,6 +36,12 @@ pub fn escape_hidden(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// Returns a text as one word of a shell's command line, to be copied: in single quotes, whatever it holds.
+#[must_use]
+pub fn shell_word(text: &str) -> String {
+    format!("'{}'", escape_hidden(text).replace('\'', r"'\''"))
+}
+
 /// Returns JSON text with every hidden character escaped as `\uXXXX`, so that its value stays the same. White space
 /// between values stays, except for carriage returns, which could overwrite a line on the terminal: they become spaces.
 #[must_use]

@@ -9,6 +9,8 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
+use crate::escape::shell_word;
+
 /// The mode of private folders.
 pub const FOLDER_MODE: u32 = 0o700;
 
@@ -21,7 +23,8 @@ pub const FILE_MODE: u32 = 0o600;
 pub enum NotPrivate {
     /// Others may read or write it.
     #[error(
-        "{path} is open to other users (mode {mode:o}): run `chmod {wanted:o} '{path}'`, and replace what they may have read"
+        "{path} is open to other users (mode {mode:o}): run `chmod {wanted:o} {word}`, and replace what they may have read",
+        word = shell_word(.path)
     )]
     Open {
         /// The file or folder.
@@ -43,7 +46,8 @@ pub enum NotPrivate {
     },
     /// It belongs to another user.
     #[error(
-        "{path} belongs to another user (uid {owner}): run `portcullis` as that user, or remove it with `rm -r '{path}'`"
+        "{path} belongs to another user (uid {owner}): run `portcullis` as that user, or remove it with `rm -r {word}`",
+        word = shell_word(.path)
     )]
     Owner {
         /// The file or folder.
@@ -53,11 +57,12 @@ pub enum NotPrivate {
     },
     /// It is a symbolic link.
     #[error(
-        "{0} is a symbolic link, which is not followed here: run `rm '{0}'`, and put what it leads to in its place"
+        "{0} is a symbolic link, which is not followed here: run `rm {word}`, and put what it leads to in its place",
+        word = shell_word(.0)
     )]
     Link(String),
     /// It is not a folder where a folder is expected, or not a file where a file is expected.
-    #[error("{0} is not a {1}: remove it with `rm -r '{0}'`")]
+    #[error("{0} is not a {1}: remove it with `rm -r {word}`", word = shell_word(.0))]
     Kind(String, &'static str),
     /// The operating system reported an error.
     #[error("{path}: {error}")]

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use secrecy::zeroize::Zeroizing;
 use secrecy::{ExposeSecret, SecretString};
 
+use crate::escape::shell_word;
 use crate::private::{self, NotPrivate};
 
 /// The name of the file in the data folder.
@@ -61,7 +62,8 @@ pub enum SecretError {
     Unset(String),
     /// Other users may read the folder or file.
     #[error(
-        "{path} is open to other users (mode {mode:o}): run `chmod {wanted:o} '{path}'`, and replace what they may have read"
+        "{path} is open to other users (mode {mode:o}): run `chmod {wanted:o} {word}`, and replace what they may have read",
+        word = shell_word(.path)
     )]
     Open {
         /// The folder or file.

@@ -18,6 +18,7 @@ pub use archive::{ArchiveError, open_archive};
 pub use check::{OsvCheck, OsvEdition, OsvMatch};
 pub use database::OsvDatabase;
 pub use fetch::{DEFAULT_ADDRESS, fetch};
+use portcullis_core::escape::shell_word;
 
 /// The name of the database in the user's state folder.
 const FILE: &str = "osv.sqlite";
@@ -47,7 +48,8 @@ pub enum OsvError {
     Empty(String),
     /// The database is not what this version wrote.
     #[error(
-        "the database of known vulnerabilities {path} cannot be used: {why}; run `portcullis evaluate --update-osv`, or remove it with `rm '{path}'`"
+        "the database of known vulnerabilities {path} cannot be used: {why}; run `portcullis evaluate --update-osv`, or remove it with `rm {word}`",
+        word = shell_word(.path)
     )]
     Damaged {
         /// The database.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::catalog::FilterError;
 use crate::config::{Config, most_similar, type_hint};
+use crate::escape::shell_word;
 use crate::ledger::LedgerError;
 use crate::lockfile::LockError;
 use crate::name::SourceName;
@@ -180,7 +181,9 @@ fn way_out(error: &PluginError) -> String {
             near.map(|near| format!("; did you mean `builtin:{near}`?")).unwrap_or_default()
         }
         PluginError::File { file, .. } => match Path::new(file).parent() {
-            Some(folder) if !folder.exists() => format!("; make the folder with `mkdir -p '{}'`", folder.display()),
+            Some(folder) if !folder.exists() => {
+                format!("; make the folder with `mkdir -p {}`", shell_word(&folder.to_string_lossy()))
+            }
             _ => String::new(),
         },
         PluginError::Read { error, .. } if error.kind() == io::ErrorKind::NotFound => {

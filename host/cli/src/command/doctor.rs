@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::cli::GlobalArgs;
 use crate::command::status;
-use crate::output::{self, BAD, BOLD, escape_hidden};
+use crate::output::{self, BAD, BOLD, escape_hidden, shell_word};
 use crate::runtime;
 
 /// Check this machine, the configuration, the ledger and the folders, and say how to fix each problem
@@ -188,7 +188,7 @@ fn probe_write(folder: &Path) -> std::io::Result<()> {
 
 /// Returns whether the configuration is used.
 fn trust(found: &ConfigCandidate) -> Finding {
-    let file = found.file().display();
+    let (file, word) = (found.file().display(), shell_word(&found.file().to_string_lossy()));
     let config = found.config();
     let (sources, disabled) = (config.sources.len(), config.disabled.len());
     match found.trust_status() {
@@ -202,12 +202,12 @@ fn trust(found: &ConfigCandidate) -> Finding {
         Ok(TrustStatus::Unknown) => Finding::bad(
             "configuration",
             format!("{file} is not trusted, so it is not used"),
-            format!("`portcullis trust '{file}'` shows what it does, and asks"),
+            format!("`portcullis trust {word}` shows what it does, and asks"),
         ),
         Ok(TrustStatus::Changed(_)) => Finding::bad(
             "configuration",
             format!("{file} is not what you trusted, so it is not used"),
-            format!("`portcullis trust '{file}'` shows what changed, and asks"),
+            format!("`portcullis trust {word}` shows what changed, and asks"),
         ),
         Err(error) => {
             let (message, remedy) = in_words(&error);
@@ -226,7 +226,7 @@ fn in_words(error: &ConfigError) -> (String, String) {
 const LITTLE_SPACE: u64 = 256 * 1024 * 1024;
 
 fn data_folder(folder: &Path) -> Finding {
-    let shown = folder.display();
+    let (shown, word) = (folder.display(), shell_word(&folder.to_string_lossy()));
     let Ok(about) = folder.metadata() else {
         return Finding::good("data folder", format!("{shown} does not exist yet; a broker makes it"));
     };
@@ -234,7 +234,7 @@ fn data_folder(folder: &Path) -> Finding {
     if others != 0 {
         let result = if others & 0o022 == 0 { CheckResult::Warning } else { CheckResult::Bad };
         let message = format!("{shown} is open to other users (mode {mode:04o})");
-        return Finding { subject: "data folder", result, message, remedy: Some(format!("chmod 700 '{shown}'")) };
+        return Finding { subject: "data folder", result, message, remedy: Some(format!("chmod 700 {word}")) };
     }
     match rustix::fs::statvfs(folder) {
         Ok(space) if space.f_bavail.saturating_mul(space.f_frsize) < LITTLE_SPACE => Finding::bad(
@@ -243,7 +243,7 @@ fn data_folder(folder: &Path) -> Finding {
                 "{shown} has less than {} MiB of free space, and calls that cannot be recorded are refused",
                 LITTLE_SPACE >> 20
             ),
-            format!("make room; `du -sh '{shown}'/*` shows what takes it"),
+            format!("make room; `du -sh {word}/*` shows what takes it"),
         ),
         _ => Finding::good("data folder", shown.to_string()),
     }

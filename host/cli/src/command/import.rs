@@ -19,7 +19,7 @@ use crate::cli::GlobalArgs;
 use crate::command::{init, trust};
 use crate::config_file::ConfigFile;
 use crate::connect::client::Client;
-use crate::output::{self, escape_hidden};
+use crate::output::{self, escape_hidden, shell_word};
 use input::Input;
 
 /// Take over the servers of another client
@@ -278,7 +278,8 @@ fn report(
     if !collected.origins.is_empty() && (args.dry_run || !is_usable(global)) {
         let origins = collected.origins.join(", ");
         to_do.push(format!(
-            "portcullis trust '{shown}'    # shows what comes from {origins}, which somebody else may have written"
+            "portcullis trust {}    # shows what comes from {origins}, which somebody else may have written",
+            shell_word(&shown)
         ));
     }
     to_do.extend(

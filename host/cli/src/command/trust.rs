@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::cli::GlobalArgs;
 use crate::consent;
-use crate::output::{self, BAD, BOLD, escape_hidden};
+use crate::output::{self, BAD, BOLD, escape_hidden, shell_word};
 
 /// The file that is used if no other is named.
 pub(crate) const FILE: &str = "portcullis.toml";
@@ -74,7 +74,8 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     } else {
         if !consent::can_ask() {
             bail!(
-                "nobody can be asked whether {shown} is trusted: run `portcullis trust --yes '{shown}'` after a look at it"
+                "nobody can be asked whether {shown} is trusted: run `portcullis trust --yes {}` after a look at it",
+                shell_word(&shown)
             );
         }
         if !consent::agreed(QUESTION)? {
@@ -132,10 +133,10 @@ pub(crate) fn trust_made(file: &Path, text: &str) -> anyhow::Result<bool> {
 fn require_no_review(found: &ConfigCandidate, before: Option<&TrustRecord>) -> anyhow::Result<()> {
     data_is_seen(found, before)?;
     if let Some(writer) = found.writers()?.first() {
-        let shown = escape_hidden(&found.file().to_string_lossy()).into_owned();
+        let file = shell_word(&found.file().to_string_lossy());
         bail!(
-            "{writer}: run `portcullis trust '{shown}'` on a terminal and answer it, name the file with \
-             `--config '{shown}'` where it is used, or grant the source smaller folders"
+            "{writer}: run `portcullis trust {file}` on a terminal and answer it, name the file with \
+             `--config {file}` where it is used, or grant the source smaller folders"
         );
     }
     Ok(())
@@ -147,12 +148,14 @@ pub(crate) fn data_is_seen(found: &ConfigCandidate, before: Option<&TrustRecord>
     if !found.has_unknown_data_folder(before) {
         return Ok(());
     }
-    let shown = escape_hidden(&found.file().to_string_lossy()).into_owned();
+    let file = shell_word(&found.file().to_string_lossy());
     let data = escape_hidden(&found.config().data_dir.to_string_lossy()).into_owned();
     bail!(
         "{data} is there already, and what was accepted and remembered in it would count: run \
-         `mv '{data}' '{data}.old'` for a fresh one, run `portcullis trust '{shown}'` on a terminal and answer it, or name the \
-         file with `--config '{shown}'` where it is used"
+         `mv {} {}` for a fresh one, run `portcullis trust {file}` on a terminal and answer it, or name the file with \
+         `--config {file}` where it is used",
+        shell_word(&data),
+        shell_word(&format!("{data}.old"))
     )
 }
 

@@ -6,7 +6,7 @@ use portcullis::cell::CellUsage;
 use portcullis_learn::{CellLine, Proposal};
 
 use super::Learned;
-use crate::output::{self, BAD, BOLD, escape_hidden};
+use crate::output::{self, BAD, BOLD, escape_hidden, shell_word};
 
 /// The longest answer of a failed call that is shown, in characters.
 const SHOWN_CHARS: usize = 200;
@@ -104,8 +104,7 @@ pub(super) fn switch(line: &CellLine) -> String {
 /// Returns a value as one word of a shell.
 fn quoted(value: &str) -> String {
     let plain = value.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._-:@+,".contains(&b));
-    let shown = escape_hidden(value);
-    if plain { shown.into_owned() } else { format!("'{}'", shown.replace('\'', "'\\''")) }
+    if plain { value.to_owned() } else { shell_word(value) }
 }
 
 /// Returns a line as a difference, with its evidence.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::judge::PolicyJudgement;
 use super::search::Wider;
-use crate::output::{self, BAD, BOLD, escape_hidden};
+use crate::output::{self, BAD, BOLD, escape_hidden, shell_word};
 
 /// The way in which the answer was found.
 pub(super) enum FoundBy {
@@ -118,9 +118,5 @@ fn call_lines(view: &CallView) -> [String; 2] {
 /// Returns a word as a shell takes it.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
+    if !word.is_empty() && word.chars().all(is_plain) { word.to_owned() } else { shell_word(word) }
 }
