@@ -82,6 +82,25 @@ async fn a_plugin_is_pushed_signed_and_pulled_by_the_command_line() {
     greets(&dir).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_contract_with_plugins_is_pushed_as_a_wit_package() {
+    let Some(program) = installed::registry() else {
+        eprintln!("SKIPPED, AND NOTHING IS TESTED: there is no docker-registry");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (_registry, address) = start(&program, folder.path()).await;
+    let dir = TestDir::bare("");
+    let wit = concat!(env!("CARGO_MANIFEST_DIR"), "/../wit");
+    let pushed = dir.run(&["plugin", "push", wit, &format!("oci://{address}/portcullis/plugin:0.1.0")]).await;
+    let file = dir.at("plugin.wasm");
+    dir.run(&["plugin", "pull", pushed.trim(), &file]).await;
+    let decoded = wit_component::decode(&std::fs::read(file).unwrap()).unwrap();
+    let package = &decoded.resolve().packages[decoded.package()];
+    assert_eq!(package.name.to_string(), "portcullis:plugin@0.1.0");
+    assert!(["policy-plugin", "tools-plugin"].iter().all(|world| package.worlds.contains_key(*world)), "{package:?}");
+}
+
 async fn greets(dir: &TestDir) {
     let said = dir.run(&["call", "tagged__greet", r#"{"name":"you"}"#]).await;
     assert!(said.contains("hello you"), "{said}");

@@ -174,3 +174,51 @@ fn check_shows_the_grants_and_the_risk_of_builtin_sources() {
     let ran = dir.run(&["check"]);
     assert!(ran.code != Some(0) && ran.out.contains("add `grant = [\"key-value\"]`"), "{}", ran.out);
 }
+
+/// Returns the validator of a configuration that `portcullis schema` prints.
+fn schema() -> jsonschema::Validator {
+    let printed = TestDir::new("").run(&["schema"]);
+    assert_eq!(printed.code, Some(0), "{}", printed.err);
+    jsonschema::validator_for(&serde_json::from_str(&printed.out).unwrap()).unwrap()
+}
+
+#[test]
+fn the_schema_of_the_configuration_knows_the_settings_of_each_built_in_plugin() {
+    let schema = schema();
+    let fits = |text: &str| schema.is_valid(&serde_json::to_value(text.parse::<toml::Table>().unwrap()).unwrap());
+    for (good, bad) in [
+        (
+            "[[policies]]\nplugin = \"builtin:rules\"\nsettings = { deny = [\"*\", { arguments = { n = 1, to = { not = \"x\" } } }] }",
+            "deny",
+        ),
+        ("[[policies]]\nplugin = \"builtin:cedar\"\nsettings = { policies = \"\" }", "policies"),
+        ("[[policies]]\nplugin = \"builtin:flow\"\nsettings = { private-labels = [\"crm\"] }", "private-labels"),
+        ("[[policies]]\nplugin = \"builtin:saboteur\"\nsettings = { loop = [\"*\"] }", "loop"),
+        ("[[transforms]]\nplugin = \"builtin:redact\"\nsettings = { one-way = \"all\" }", "one-way"),
+        ("[[approvals]]\nplugin = \"builtin:approval-memory\"\nsettings = { valid-for = \"8h\" }", "valid-for"),
+        ("[[sinks]]\nplugin = \"builtin:jsonl\"\nsettings = { kinds = [\"call.*\"] }", "kinds"),
+        ("[[policies]]\nplugin = \"./own.wasm\"\nsettings = { anything = 1 }", ""),
+    ] {
+        assert!(fits(good), "{good}");
+        if !bad.is_empty() {
+            assert!(!fits(&good.replace(bad, "mistyped")), "{good}");
+        }
+    }
+    assert!(!fits("[[policies]]\nplugin = \"builtin:cedar\""), "it needs policies");
+    assert!(!fits("[sources.calc]\ncomponent = \"builtin:calculator\"\nsettings = { digits = 2 }"));
+}
+
+/// The book's own configurations fit the schema as well: it refuses nothing that a plugin takes.
+#[test]
+fn the_schema_of_the_configuration_refuses_nothing_that_the_book_shows() {
+    let schema = schema();
+    let blocks = portcullis_test_support::code_blocks();
+    let whole: Vec<_> = blocks.iter().filter(|block| block.is("toml") && !block.is("fragment")).collect();
+    assert!(whole.len() > 20, "only {} are found: does the test still see them?", whole.len());
+    for block in whole {
+        let configuration = serde_json::to_value(block.text.parse::<toml::Table>().unwrap()).unwrap();
+        if let Err(error) = schema.validate(&configuration) {
+            panic!("{}: {}: {error}", block.place(), error.instance_path());
+        }
+    }
+}

@@ -221,3 +221,10 @@ impl PluginDescription {
         Ok(None)
     }
 }
+
+/// Accepts all settings: compiled code carries no schema for them.
+#[cfg(not(feature = "compiler"))]
+#[expect(clippy::unnecessary_wraps, reason = "the signature is that of the other build")]
+pub(crate) fn check_settings(_: &PluginBytes, _: &Value) -> Result<(), PluginError> {
+    Ok(())
+}

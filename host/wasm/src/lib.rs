@@ -54,7 +54,7 @@ mod v0_1;
 mod verdict;
 
 pub use access::{ComponentAccess, GrantedImports, KEY_VALUE};
-pub use builtin::builtin_names;
+pub use builtin::{builtin_descriptions, builtin_names};
 pub use command::{CommandComponent, CommandStreams, RunningCommand};
 pub use component::{Component, ComponentKind};
 pub use component_cell::ComponentCell;
@@ -344,14 +344,21 @@ impl PluginHost {
         let settings = Json::of(settings);
         let identity = PluginIdentity::new(&wasm, &settings);
         let text = settings.as_str().to_owned();
-        let linked = blocking(move || {
-            #[cfg(feature = "compiler")]
-            description::check_settings(&wasm, &settings.to_value())?;
-            load::prepare::<W>(&host, &wasm, &allowed, text)
+        let (described, linked) = blocking(move || {
+            let described = description::check_settings(&wasm, &settings.to_value());
+            Ok((described, load::prepare::<W>(&host, &wasm, &allowed, text)))
         })
         .await?;
-        let pool = InstancePool::start(engine, clock, linked, slots.clone()).await?;
-        Ok((identity, pool))
+        let pool = match linked {
+            Ok(linked) => InstancePool::start(engine, clock, linked, slots.clone()).await,
+            Err(error) => Err(error),
+        };
+        match (described, pool) {
+            // The plugin's own words say more than its schema.
+            (_, Err(refused @ PluginError::Settings { .. })) => Err(refused),
+            (Err(misfit), _) => Err(misfit),
+            (Ok(()), pool) => Ok((identity, pool?)),
+        }
     }
 }
 

@@ -143,6 +143,7 @@ fn seconds(number: u64, each: u64) -> Option<Seconds> {
 }
 
 portcullis_plugin::export_approval!(ApprovalMemory);
+portcullis_plugin::describe!(include_str!("../description.json"));
 
 #[cfg(test)]
 mod tests {

@@ -137,6 +137,7 @@ impl fmt::Display for Number {
 }
 
 portcullis_plugin::export_tools!(Calculator);
+portcullis_plugin::describe!(include_str!("../description.json"));
 
 #[cfg(test)]
 mod tests {

@@ -114,6 +114,7 @@ fn not_permitted(call: &dyn Call) -> Verdict {
 }
 
 portcullis_plugin::export_policy!(Cedar);
+portcullis_plugin::describe!(include_str!("../description.json"));
 
 #[cfg(test)]
 mod tests;

@@ -156,6 +156,7 @@ fn get(url: &Url) -> Result<Response, String> {
 }
 
 portcullis_plugin::export_tools!(Fetch);
+portcullis_plugin::describe!(include_str!("../description.json"));
 
 #[cfg(test)]
 mod tests;

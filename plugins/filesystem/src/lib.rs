@@ -207,6 +207,7 @@ fn granted() -> Vec<PathBuf> {
 }
 
 portcullis_plugin::export_tools!(Filesystem);
+portcullis_plugin::describe!(include_str!("../description.json"));
 
 #[cfg(test)]
 mod tests;

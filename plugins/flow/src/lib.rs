@@ -196,6 +196,7 @@ fn untraceable(content: &str) -> String {
 }
 
 portcullis_plugin::export_flow_policy!(FlowRules);
+portcullis_plugin::describe!(include_str!("../description.json"));
 
 #[cfg(test)]
 mod tests;

@@ -45,6 +45,7 @@ impl Jsonl {
 }
 
 portcullis_plugin::export_audit!(Jsonl);
+portcullis_plugin::describe!(include_str!("../description.json"));
 
 #[cfg(test)]
 mod tests {

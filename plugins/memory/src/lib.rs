@@ -204,6 +204,7 @@ fn counted(number: usize, what: &str) -> String {
 }
 
 portcullis_plugin::export_tools_and_resources!(Memory);
+portcullis_plugin::describe!(include_str!("../description.json"));
 
 #[cfg(test)]
 mod tests;

@@ -149,6 +149,7 @@ fn splice(text: &str, edits: &[(Range<usize>, String)]) -> String {
 }
 
 portcullis_plugin::export_transform!(Redact);
+portcullis_plugin::describe!(include_str!("../description.json"));
 
 #[cfg(test)]
 mod tests;

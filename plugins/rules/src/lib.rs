@@ -138,6 +138,7 @@ fn not_allowed(call: &dyn Call) -> Verdict {
 }
 
 portcullis_plugin::export_policy!(Rules);
+portcullis_plugin::describe!(include_str!("../description.json"));
 
 #[cfg(test)]
 mod tests;

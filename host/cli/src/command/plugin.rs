@@ -66,7 +66,7 @@ enum Action {
     /// Let a policy or transform decide about one call, and show what it asked for
     Run(rehearsal::Args),
     /// Measure the time of a policy's or transform's decisions about one call, against its limits
-    Bench(rehearsal::Args),
+    Bench(rehearsal::BenchArgs),
     /// Load a plugin as a broker does, with these settings and grants, and say whether it starts
     Check(rehearsal::PluginArgs),
     /// Show what a plugin is and what it imports, without running it
@@ -92,9 +92,9 @@ enum Action {
     },
     /// Push a plugin to a registry, and print the name for configurations, with its digest
     ///
-    /// The account at the registry is that of Docker's config.json, which `docker login` writes.
+    /// A folder is pushed as the WIT package that its .wit files are, for authors of plugins. The account at the registry is that of Docker's config.json, which `docker login` writes.
     Push {
-        /// A .wasm file or builtin:NAME
+        /// A .wasm file, builtin:NAME, or a folder with a WIT package
         #[arg(add = completion::plugins())]
         plugin: String,
 

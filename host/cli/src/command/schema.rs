@@ -2,9 +2,21 @@
 
 use std::process::ExitCode;
 
+use portcullis::plugin::builtin_descriptions;
+use serde_json::{Value, json};
+
 use crate::output;
 
-/// Print the JSON Schema of portcullis.toml
+/// The tables of a configuration that can name a built-in plugin, each with the key that does so.
+const TABLES: [(&str, &str); 5] = [
+    ("Policy", "plugin"),
+    ("Transform", "plugin"),
+    ("Approval", "plugin"),
+    ("Sink", "plugin"),
+    ("Source", "component"),
+];
+
+/// Print the JSON Schema of portcullis.toml, with the settings of the built-in plugins
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -14,6 +26,36 @@ Examples:
 pub(crate) struct Args {}
 
 pub(crate) fn run(_: &Args) -> anyhow::Result<ExitCode> {
-    output::json(&portcullis::config::schema())?;
+    let described = builtin_descriptions()?;
+    let settings: Vec<_> =
+        described.into_iter().filter_map(|(name, description)| Some((name, description.settings?))).collect();
+    output::json(&with_settings(portcullis::config::schema(), &settings))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the schema of a configuration with those of the settings of built-in plugins.
+fn with_settings(mut schema: Value, settings: &[(&str, Value)]) -> Value {
+    for (table, key) in TABLES {
+        schema["$defs"][table]["allOf"] =
+            settings.iter().map(|(name, of_settings)| condition(key, name, of_settings)).collect();
+    }
+    for (name, of_settings) in settings {
+        schema["$defs"][definition(name)] = of_settings.clone();
+    }
+    schema
+}
+
+/// Returns the schema of a table: if its key names this plugin, its settings are that plugin's.
+fn condition(key: &str, name: &str, settings: &Value) -> Value {
+    let reference = json!({ "$ref": format!("#/$defs/{}", definition(name)) });
+    let mut fits = json!({ "properties": { "settings": reference } });
+    if settings.get("required").is_some() {
+        fits["required"] = json!(["settings"]);
+    }
+    let names_it = json!({ "properties": { key: { "const": format!("builtin:{name}") } }, "required": [key] });
+    json!({ "if": names_it, "then": fits })
+}
+
+fn definition(name: &str) -> String {
+    format!("settings-of-{name}")
 }

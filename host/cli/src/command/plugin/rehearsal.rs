@@ -61,6 +61,18 @@ pub(super) struct Args {
     call: Option<String>,
 }
 
+/// A plugin, a call, and what a decision about it may cost.
+#[derive(Debug, clap::Args)]
+pub(super) struct BenchArgs {
+    #[command(flatten)]
+    decided: Args,
+
+    /// The most instructions that the decision may take; with more, the command fails. They are the same on every
+    /// machine
+    #[arg(long, value_name = "N")]
+    max_instructions: Option<u64>,
+}
+
 /// A plugin that decides.
 enum Decider {
     Policy(Policy),
@@ -103,7 +115,8 @@ pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<ExitCode> {
 }
 
 /// Measures decisions, one after the other.
-pub(super) fn bench(args: &Args, json: bool) -> anyhow::Result<ExitCode> {
+pub(super) fn bench(args: &BenchArgs, json: bool) -> anyhow::Result<ExitCode> {
+    let BenchArgs { decided: args, max_instructions } = args;
     let view = view(args)?;
     let (mut times, decision, usage, started) = runtime::block_on(async {
         let begun = Instant::now();
@@ -122,6 +135,10 @@ pub(super) fn bench(args: &Args, json: bool) -> anyhow::Result<ExitCode> {
     times.sort_unstable();
     let at = |share: usize| times.get((times.len() * share / 100).min(times.len() - 1)).copied().unwrap_or_default();
     let (half, most) = (at(50), at(99));
+    // A native policy, which has none, cannot be named here.
+    let instructions = usage.instructions.unwrap_or_default();
+    let is_too_much = max_instructions.is_some_and(|max| instructions > max);
+    let exit = if is_too_much { ExitCode::FAILURE } else { ExitCode::SUCCESS };
     if json {
         output::json(&json!({
             "decisions": times.len(),
@@ -131,10 +148,10 @@ pub(super) fn bench(args: &Args, json: bool) -> anyhow::Result<ExitCode> {
             "p99_microseconds": most.as_micros(),
             "start_milliseconds": started.as_millis(),
             "memory": usage.memory,
-            "instructions": usage.instructions,
+            "instructions": instructions,
             "host_calls": usage.asked.len(),
         }))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(exit);
     }
     line("verdict", &verdict(&decision))?;
     line("start", &format!("{}, with compiling", millis(started)))?;
@@ -143,12 +160,14 @@ pub(super) fn bench(args: &Args, json: bool) -> anyhow::Result<ExitCode> {
         "time",
         &format!("p50 {}, p99 {} of at most {most_time} ({} decisions)", millis(half), millis(most), times.len()),
     )?;
-    // A native policy, which has none, cannot be named here.
-    let instructions = usage.instructions.unwrap_or_default();
-    line("work", &format!("{instructions} instructions, on any machine"))?;
+    let budget = max_instructions.map(|max| format!(" of at most {max}")).unwrap_or_default();
+    line("work", &format!("{instructions} instructions{budget}, on any machine"))?;
     line("memory", &memory(&usage))?;
     line("asked", &format!("the host {} times of at most {}", usage.asked.len(), limits::HOST_CALLS))?;
-    Ok(ExitCode::SUCCESS)
+    if is_too_much {
+        output::message("the decision takes more instructions than `--max-instructions` allows");
+    }
+    Ok(exit)
 }
 
 /// Loads the plugin.
