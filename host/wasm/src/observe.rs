@@ -14,6 +14,8 @@ use super::{TransformDecision, Vault, Verdict, native};
 pub struct DecisionUsage {
     /// The facts of the call that it asked the host for, in order, as the contract names them: `arguments`, `tool`.
     pub asked: Vec<&'static str>,
+    /// The lines that it wrote to the operator's log, in order.
+    pub log: Vec<String>,
     /// The memory of its instance at the end, in bytes.
     pub memory: usize,
     /// The number of instructions that it ran, if the host counts them. It is the same for the same call on every
@@ -71,7 +73,7 @@ impl Transform {
 /// Prepares an instance for an observed decision, and returns the fuel that it has, if the engine counts instructions.
 fn begin<W>(live: &mut ReadyInstance<W>, view: &CallView) -> Option<u64> {
     let facts = &mut live.store.data_mut().facts;
-    (facts.view, facts.asked) = (Some(view.clone()), Some(Vec::new()));
+    (facts.view, facts.asked, facts.log) = (Some(view.clone()), Some(Vec::new()), Some(Vec::new()));
     live.store.get_fuel().ok()
 }
 
@@ -80,6 +82,7 @@ fn usage<W>(live: &mut ReadyInstance<W>, fuel: Option<u64>) -> DecisionUsage {
     let state = live.store.data_mut();
     DecisionUsage {
         asked: state.facts.asked.take().unwrap_or_default(),
+        log: state.facts.log.take().unwrap_or_default(),
         memory: state.memory(),
         instructions: fuel.zip(left).map(|(fuel, left)| fuel.saturating_sub(left)),
     }

@@ -72,6 +72,8 @@ pub(crate) struct GuestFacts {
     pub view: Option<CallView>,
     /// The facts of the call that the plugin has asked for, if its author wants to know.
     pub asked: Option<Vec<&'static str>>,
+    /// The lines that the plugin has written to the log, if its author wants to know.
+    pub log: Option<Vec<String>>,
     /// The origins of the call's arguments, once the guest has asked for them.
     pub origins: Vec<Origin>,
     /// The ask that an approval plugin settles.
@@ -325,6 +327,9 @@ impl log::Host for GuestState {
         let Some(left) = self.facts.log_lines_left.checked_sub(1) else { return Ok(()) };
         self.facts.log_lines_left = left;
         let (plugin, line) = (&self.facts.plugin, on_one_line(&line));
+        if let Some(all) = &mut self.facts.log {
+            all.push(line.to_string());
+        }
         match level {
             log::Level::Debug => tracing::debug!(target: "plugin", %plugin, "{line}"),
             log::Level::Info => tracing::info!(target: "plugin", %plugin, "{line}"),

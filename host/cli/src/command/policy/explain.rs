@@ -39,6 +39,8 @@ struct Explanation {
     now: String,
     /// The reason for the verdict of now.
     reason: Option<String>,
+    /// The lines that the policy wrote to the log while it decided, such as which of its parts permit the call.
+    log: Vec<String>,
 }
 
 pub(super) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
@@ -85,18 +87,21 @@ pub(super) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         Ok(explained)
     })?;
     if global.json {
-        let lines = explained.iter().map(|Explanation { policy, phase, then, now, reason }| {
-            json!({ "policy": policy, "phase": phase, "then": then, "now": now, "reason": reason })
+        let lines = explained.iter().map(|Explanation { policy, phase, then, now, reason, log }| {
+            json!({ "policy": policy, "phase": phase, "then": then, "now": now, "reason": reason, "log": log })
         });
         output::json(&json!({ "call": args.call, "policies": lines.collect::<Vec<_>>() }))?;
         return Ok(ExitCode::SUCCESS);
     }
     output::text(&format!("{BOLD}{}{BOLD:#}\n", audit::line(&entry)))?;
-    for Explanation { policy, phase, then, now, reason } in explained {
+    for Explanation { policy, phase, then, now, reason, log } in explained {
         let then = then.unwrap_or_else(|| "not asked".to_owned());
         let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
         let about = if phase == "result" { ", about its result" } else { "" };
         output::text(&format!("{}\n", escape_hidden(&format!("{policy}{about}: {then} then, {now} now{reason}"))))?;
+        for line in log {
+            output::text(&format!("  it says: {}\n", escape_hidden(&line)))?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -118,8 +123,10 @@ async fn explain(
         (None, Ok(Verdict::Deny(denial))) => (format!("deny ({})", denial.code), Some(denial.message)),
         (None, Err(failure)) => (format!("deny ({})", failure.code.as_str()), Some(failure.detail)),
     };
+    // What it says of a call that is not known as a whole may be untrue of the recorded one.
+    let log = if now == "not judged" { Vec::new() } else { observed.usage.log };
     let now = if policy.shadow() { format!("{now} (in shadow)") } else { now };
-    Ok(Explanation { policy: name.clone(), phase: phase.as_str(), then, now, reason })
+    Ok(Explanation { policy: name.clone(), phase: phase.as_str(), then, now, reason, log })
 }
 
 /// Returns a recorded verdict in the words of this command.
