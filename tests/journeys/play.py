@@ -238,8 +238,18 @@ def a_change_without_a_restart(journey):
         broker.wait()
 
 
+def a_policy_of_your_own(journey):
+    """From an empty folder to a policy in JavaScript that denies its first call"""
+    journey.type("portcullis", "plugin", "new", "no-division", "--lang", "javascript", says=[r"plugin\.js"])
+    journey.work /= "no-division"
+    journey.commands.append("cd no-division")
+    journey.type("npm", "install")
+    journey.type("npm", "run", "build")
+    journey.type("portcullis", "call", "calculator__divide", '{"a": 1, "b": 2}', says=[r"denied|deny|refuse"], code=1)
+
+
 JOURNEYS = [the_tour, one_server_in_cursor, five_servers_of_cursor, an_unknown_server, a_question_answered,
-            a_change_without_a_restart, yesterday]
+            a_change_without_a_restart, yesterday, a_policy_of_your_own]
 
 
 def until(holds, what):

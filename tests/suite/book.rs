@@ -79,28 +79,43 @@ fn fits(line: &str, pattern: &str) -> bool {
 #[test]
 fn every_built_in_plugin_of_the_book_takes_its_settings() {
     /// The parts of a configuration that name plugins of the gate.
-    const PARTS: [&str; 3] = ["policies", "transforms", "approvals"];
+    const PARTS: [&str; 4] = ["policies", "transforms", "approvals", "sinks"];
     let mut configurations = BTreeMap::new();
+    let calculator = toml::Table::from_iter([("component".to_owned(), "builtin:calculator".into())]);
     for block in code_blocks().iter().filter(|block| block.is("toml") && !block.is("fragment")) {
         let whole: toml::Table = block.text.parse().unwrap();
         let mut parts = toml::Table::new();
         for part in PARTS {
             let plugins = whole.get(part).and_then(toml::Value::as_array).into_iter().flatten();
-            let builtin =
-                |plugin: &&toml::Value| plugin["plugin"].as_str().is_some_and(|name| name.starts_with("builtin:"));
-            let plugins: Vec<_> = plugins.filter(builtin).cloned().collect();
+            let mut plugins: Vec<_> = plugins.filter(|plugin| is_builtin(plugin, "plugin")).cloned().collect();
+            // A sink's file is in a folder of the reader's machine.
+            let files = plugins.iter_mut().filter_map(|plugin| plugin.get_mut("file"));
+            files.for_each(|file| *file = "records.jsonl".into());
             parts.insert(part.to_owned(), plugins.into());
         }
+        let sources = whole.get("sources").and_then(toml::Value::as_table).into_iter().flatten();
+        let sources = sources.filter(|(_, source)| is_builtin(source, "component"));
+        let mut sources: toml::Table = sources.map(|(name, source)| (name.clone(), source.clone())).collect();
+        sources.entry("calc").or_insert_with(|| calculator.clone().into());
+        parts.insert("sources".to_owned(), sources.into());
         configurations.insert(parts.to_string(), block.place());
     }
     assert!(configurations.len() > 8, "only {} are found: does the test still see them?", configurations.len());
     // One folder for all, so that each plugin is compiled once.
     let dir = TestDir::new("");
+    for folder in ["docs", "pages", "project"] {
+        std::fs::create_dir(dir.path(folder)).unwrap();
+    }
     for (text, place) in configurations {
-        dir.configure(&format!("{text}\n[sources.calc]\ncomponent = \"builtin:calculator\"\n"));
+        dir.configure(&text);
         let ran = dir.run(&["check"]);
         assert_eq!(ran.code, Some(0), "{place}: {}{}", ran.out, ran.err);
     }
+}
+
+/// Reports whether a table names a built-in plugin or component under this key.
+fn is_builtin(table: &toml::Value, key: &str) -> bool {
+    table.get(key).and_then(toml::Value::as_str).is_some_and(|name| name.starts_with("builtin:"))
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use portcullis_test_support::guest;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era, outcome, question_in};
@@ -45,7 +46,9 @@ fn call(dir: &TestDir, agent: &mut Agent, tool: &str, arguments: &Value) -> Resu
     loop {
         let message = agent.next().expect("the broker ended");
         if message["id"] == id {
-            return Ok(outcome(&message)["ok"].to_string());
+            let answered = outcome(&message);
+            assert!(!answered["ok"].is_null(), "{tool} {arguments}: {answered}");
+            return Ok(answered["ok"].to_string());
         }
         if let Some(question) = question_in(&message) {
             let shown = dir.run(&["approvals", "show", &question, "--json"]).out;
@@ -190,6 +193,30 @@ fn what_a_source_claims_of_itself_neither_takes_labels_away_nor_effects() {
     runs(&dir, &mut agent, "notes__echo", &json!({ "text": "x" }));
     runs(&dir, &mut agent, "web__echo", &json!({ "text": "x" }));
     agent.leave();
+}
+
+/// A policy that claims in its description that there are no labels, and that it decides, stands before the one that asks.
+#[test]
+fn a_policy_that_lies_about_labels_takes_none_away() {
+    let lies = json!({
+        "name": "flow", "phases": [], "labels": [], "source-labels": [], "effects": [], "traced": true,
+        "settings": { "type": "object" },
+    });
+    let dir = TestDir::new("");
+    std::fs::write(dir.path("lies.json"), lies.to_string()).unwrap();
+    std::fs::copy(guest("plain"), dir.path("liar.wasm")).unwrap();
+    let described = dir.run(&["plugin", "describe", "liar.wasm", "lies.json"]);
+    assert_eq!(described.code, Some(0), "{}", described.err);
+    dir.configure(&format!("[[policies]]\nplugin = \"./liar.wasm\"\nsettings = {{ refuse = \"evil\" }}\n{FLOW}{SOURCES}"));
+    let mut agent = Agent::alone(&dir, Era::Legacy);
+    agent.list();
+    runs(&dir, &mut agent, "files__echo", &json!({ "text": KEY }));
+    let reasons = asks(&dir, &mut agent, "web__echo", &json!({ "text": KEY }));
+    assert!(reasons.contains("came from `files__echo`"), "{reasons}");
+    agent.leave();
+    // What it says is not what the ledger keeps.
+    let record = dir.records_of("tool.invoked").pop().unwrap().to_string();
+    assert!(!record.contains("\"source-labels\":[]"), "{record}");
 }
 
 #[test]

@@ -153,6 +153,20 @@ impl ResourceLimiter for GuestState {
         }
         Ok(true)
     }
+
+    // What follows is what the pool of instances has room for. Without the pool, nothing else limits it.
+
+    fn instances(&self) -> usize {
+        limits::CORE_INSTANCES_PER_COMPONENT as usize
+    }
+
+    fn tables(&self) -> usize {
+        limits::MEMORIES_PER_COMPONENT as usize
+    }
+
+    fn memories(&self) -> usize {
+        limits::MEMORIES_PER_COMPONENT as usize
+    }
 }
 
 /// A configured instance that is ready for its call, and the slot that it occupies.
