@@ -207,7 +207,9 @@ fn a_policy_that_lies_about_labels_takes_none_away() {
     std::fs::copy(guest("plain"), dir.path("liar.wasm")).unwrap();
     let described = dir.run(&["plugin", "describe", "liar.wasm", "lies.json"]);
     assert_eq!(described.code, Some(0), "{}", described.err);
-    dir.configure(&format!("[[policies]]\nplugin = \"./liar.wasm\"\nsettings = {{ refuse = \"evil\" }}\n{FLOW}{SOURCES}"));
+    dir.configure(&format!(
+        "[[policies]]\nplugin = \"./liar.wasm\"\nsettings = {{ refuse = \"evil\" }}\n{FLOW}{SOURCES}"
+    ));
     let mut agent = Agent::alone(&dir, Era::Legacy);
     agent.list();
     runs(&dir, &mut agent, "files__echo", &json!({ "text": KEY }));

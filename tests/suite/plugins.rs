@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use portcullis_test_support::guest;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era};
@@ -143,4 +144,26 @@ fn a_plugin_that_fails_on_one_call_does_not_affect_other_calls() {
     }
     agent.leave();
     dir.assert_nothing_left();
+}
+
+#[test]
+fn a_policy_counts_the_calls_of_each_session() {
+    let calc = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
+    let dir = TestDir::new(&format!("{calc}[[policies]]\nplugin = {:?}\n", guest("quota")));
+    let sum = json!({ "a": 1, "b": 2 });
+    for _ in 0..2 {
+        let mut agent = Agent::alone(&dir, Era::Legacy);
+        agent.list();
+        for tool in ["calc__add", "calc__subtract", "calc__add"] {
+            assert!(!agent.call(tool, &sum, None)["ok"].is_null(), "{tool}");
+        }
+        let denied = agent.call("calc__add", &sum, None);
+        assert_eq!(denied["refused"], "quota-used", "{denied}");
+        assert!(denied["message"].as_str().unwrap().contains("2 of 3 calls"), "{denied}");
+        agent.leave();
+    }
+    // The ledger has no such numbers, so that nothing is judged by them again.
+    let ran = dir.run(&["replay", "--json"]);
+    let said: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((ran.code, &said["notJudged"]["reads-session"]), (Some(2), &json!(8)), "{said}");
 }

@@ -51,6 +51,7 @@ pub(crate) enum MissingFact {
     Payload,
     Definition,
     Flow,
+    Session,
 }
 
 impl UnknownFacts {
@@ -69,7 +70,10 @@ impl UnknownFacts {
             return Some(MissingFact::Definition);
         }
         let flow = ["source-labels", "effects", "labels", "traced", "origins"];
-        (self.flow && asks(&flow)).then_some(MissingFact::Flow)
+        if self.flow && asks(&flow) {
+            return Some(MissingFact::Flow);
+        }
+        asks(&["session.calls", "session.calls-of-item"]).then_some(MissingFact::Session)
     }
 }
 
@@ -82,6 +86,7 @@ impl MissingFact {
                  sealed ones with `--identity FILE`; or set `record = \"full\"` in the profile, and later calls can be judged"
             }
             Self::Definition => "a policy reads the tool's definition, which was not recorded",
+            Self::Session => "a policy counts the calls of a session, and the ledger has no such numbers",
             Self::Flow => {
                 "a policy reads the information flow of calls, which is recorded once such a policy is configured"
             }

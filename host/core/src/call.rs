@@ -1,6 +1,7 @@
 //! The domain: what a call is, who makes it, what it could do, how it ended.
 
 mod cause;
+mod counts;
 mod id;
 mod params;
 mod view;
@@ -15,6 +16,7 @@ use crate::principal::Principal;
 use crate::protocol::{Answer, Json, Method};
 
 pub use cause::{Cause, SourceWords};
+pub use counts::{CallCounts, EarlierCalls};
 pub use id::{CallId, SessionId};
 pub use params::Params;
 pub use view::{CallView, CallViewBuilder};
@@ -122,6 +124,8 @@ pub struct Call {
     pub arguments: Json,
     /// The whole `params`, with the exposed name and the caller's arguments.
     pub params: Params,
+    /// The calls that the agent made before this one.
+    pub earlier: EarlierCalls,
     /// True if the caller was shown a repaired schema, and its arguments were brought into the form of the source's
     /// own.
     pub restored: bool,
@@ -156,7 +160,8 @@ impl Call {
         // One reading of the clock, so that the identifier tells when a recorded call was received.
         let ((id, received_at), caller) = (CallId::now(), Arc::clone(caller));
         let (attempt, dropped, restored, method) = (None, Vec::new(), false, method.clone());
-        Self { id, received_at, method, caller, item, risk, attempt, arguments, params, restored, dropped }
+        let earlier = EarlierCalls::default();
+        Self { id, received_at, method, caller, item, risk, attempt, arguments, params, earlier, restored, dropped }
     }
 
     /// Returns the configured name of the source that this call is for.

@@ -100,6 +100,7 @@ impl Bench {
                 peer: &peer,
                 durability: Durability::Effects,
                 sealed,
+                counts: None,
                 resumed: false,
             };
             gate.admit(call, &input).await

@@ -24,6 +24,7 @@ impl<'a> GateInput<'a> {
             approve: session.profile.approve,
             acceptance: &target.acceptance,
             sealed: target.upstream.is_sealed(),
+            counts: Some(&session.continuations.counts),
             source_flow: session.context.gate.reads_flow().then(|| target.upstream.flow(call)),
             ..Self::of_question(session, &target.upstream, peer)
         }
@@ -51,6 +52,7 @@ impl<'a> GateInput<'a> {
             // What is sent to the agent is the source's own.
             source_flow: session.context.gate.reads_flow().then(|| upstream.flow_to_agent()),
             peer,
+            counts: None,
             resumed: false,
         }
     }

@@ -13,6 +13,7 @@ wit_bindgen::generate!({
             import portcullis:plugin/vault@0.1.0;
             import portcullis:plugin/key-value@0.1.0;
             import portcullis:plugin/caller@0.1.0;
+            import portcullis:plugin/session@0.1.0;
         }",
     world: "portcullis:sdk/imports",
     generate_all,

@@ -1,7 +1,7 @@
 //! Information flow: the labels of what a session has seen, and the results that the arguments of a call came from.
 
 use crate::bindings::portcullis::plugin::calls;
-use crate::{Call, Verdict};
+use crate::{Ask, Call, Change, Settlement, Vault, Verdict};
 
 /// The label of a source that reaches a network, or that is on one: its results may hold what strangers write.
 pub const UNTRUSTED: &str = "untrusted";
@@ -92,6 +92,36 @@ impl Flow for calls::Call {
     }
 }
 
+/// A transform that also rewrites by information flow. Otherwise it is like [`Transform`](crate::Transform).
+pub trait FlowTransform: Sized + 'static {
+    /// Reads the plugin's `settings` table, which is given as JSON.
+    ///
+    /// # Errors
+    /// Says which field is wrong and why; the broker does not start.
+    fn configure(settings: &str) -> Result<Self, String>;
+
+    /// Decides what happens to the arguments or the outcome.
+    ///
+    /// # Errors
+    /// Says why the value could not be rewritten; the call is denied.
+    fn rewrite(&self, call: &dyn Call, flow: &dyn Flow, vault: &dyn Vault) -> Result<Change, String>;
+}
+
+/// An approval plugin that also settles by information flow. Otherwise it is like [`Approval`](crate::Approval).
+pub trait FlowApproval: Sized + 'static {
+    /// Reads the plugin's `settings` table, which is given as JSON.
+    ///
+    /// # Errors
+    /// Says which field is wrong and why; the broker does not start.
+    fn configure(settings: &str) -> Result<Self, String>;
+
+    /// Settles one ask.
+    ///
+    /// # Errors
+    /// Says why the ask could not be settled; the call is refused.
+    fn settle(&self, call: &dyn Call, flow: &dyn Flow, ask: &dyn Ask) -> Result<Settlement, String>;
+}
+
 /// Exports a type that implements [`FlowPolicy`] as the plugin. Call it once per crate.
 #[macro_export]
 macro_rules! export_flow_policy {
@@ -101,6 +131,35 @@ macro_rules! export_flow_policy {
                 call: $crate::bindings::portcullis::plugin::calls::Call,
             ) -> ::std::result::Result<$crate::Verdict, ::std::string::String> {
                 PLUGIN.with(|plugin| $crate::FlowPolicy::check(plugin.get()?, &call, &call))
+            }
+        } }
+    };
+}
+
+/// Exports a type that implements [`FlowTransform`] as the plugin. Call it once per crate.
+#[macro_export]
+macro_rules! export_flow_transform {
+    ($plugin:ty) => {
+        $crate::__component! { $plugin: FlowTransform, transform, export_transform_world, {
+            fn rewrite(
+                call: $crate::bindings::portcullis::plugin::calls::Call,
+            ) -> ::std::result::Result<$crate::Change, ::std::string::String> {
+                PLUGIN.with(|plugin| $crate::FlowTransform::rewrite(plugin.get()?, &call, &call, &$crate::HostVault))
+            }
+        } }
+    };
+}
+
+/// Exports a type that implements [`FlowApproval`] as the plugin. Call it once per crate.
+#[macro_export]
+macro_rules! export_flow_approval {
+    ($plugin:ty) => {
+        $crate::__component! { $plugin: FlowApproval, approval, export_approval_world, {
+            fn settle(
+                call: $crate::bindings::portcullis::plugin::calls::Call,
+                ask: $crate::bindings::portcullis::plugin::asks::Ask,
+            ) -> ::std::result::Result<$crate::Settlement, ::std::string::String> {
+                PLUGIN.with(|plugin| $crate::FlowApproval::settle(plugin.get()?, &call, &call, &ask))
             }
         } }
     };

@@ -20,8 +20,8 @@ pub trait Transform: Sized + 'static {
 
 /// Keeps values that the agent must not see.
 pub trait Vault {
-    /// Keeps `value` and returns its placeholder, which is the same for the same value and kind within a session. The
-    /// broker puts the value back for tools whose exposed name matches a glob of `restore_to`; if that is empty, only
+    /// Keeps `value` and returns its placeholder, which is the same for the same value and kind from the same source
+    /// within a session. The broker puts the value back for tools whose exposed name matches a glob of `restore_to`; if that is empty, only
     /// for the source that the value came from.
     fn protect(&self, kind: &str, value: &str, restore_to: &[String]) -> String;
 }

@@ -4,7 +4,7 @@ mod builder;
 
 use std::sync::Arc;
 
-use super::{Call, Phase, Risk, TrustLevel};
+use super::{Call, EarlierCalls, Phase, Risk, TrustLevel};
 use crate::flow::CallFlow;
 use crate::name::{ProfileName, SourceName};
 use crate::principal::Principal;
@@ -139,5 +139,12 @@ impl CallView {
     #[must_use]
     pub fn labels(&self) -> Option<&[String]> {
         self.flow.as_deref().map(CallFlow::labels)
+    }
+
+    /// Returns the numbers of calls that the agent made in its session before this one, whatever became of them. They
+    /// are 0 in the phase `list`.
+    #[must_use]
+    pub fn earlier_calls(&self) -> EarlierCalls {
+        self.call.earlier
     }
 }

@@ -32,6 +32,7 @@ pub(super) fn input<'a>(
         peer,
         durability: Durability::Effects,
         sealed: false,
+        counts: None,
         resumed: false,
     }
 }

@@ -32,6 +32,7 @@ pub(super) mod imports {
                 import portcullis:plugin/vault@0.1.0;
                 import portcullis:plugin/lines@0.1.0;
                 import portcullis:plugin/caller@0.1.0;
+                import portcullis:plugin/session@0.1.0;
             }
         ",
         world: "portcullis:host/everything",
@@ -45,7 +46,7 @@ pub(super) mod imports {
     });
 }
 
-use imports::portcullis::plugin::{asks, calls, lines, log, types, vault};
+use imports::portcullis::plugin::{asks, calls, lines, log, session, types, vault};
 
 /// A handle to the one call that a store is about. It is empty: the facts are in the store.
 #[expect(unreachable_pub, reason = "the bindings re-export it as `pub`")]
@@ -102,6 +103,7 @@ pub(crate) fn link(linker: &mut Linker<GuestState>, interface: &str) -> Result<(
         "vault" => vault::add_to_linker::<_, This>(linker, |state| state),
         "key-value" => key_value::key_value::add_to_linker::<_, This>(linker, |state| state),
         "caller" => imports::portcullis::plugin::caller::add_to_linker::<_, This>(linker, |state| state),
+        "session" => session::add_to_linker::<_, This>(linker, |state| state),
         "lines" => lines::add_to_linker::<_, This>(linker, |state| state),
         _ => bail!("no interface {interface}"),
     }
@@ -318,6 +320,16 @@ impl asks::HostGrant for GuestState {
 
     fn drop(&mut self, _: Resource<GrantHandle>) -> Result<()> {
         Ok(())
+    }
+}
+
+impl session::Host for GuestState {
+    fn calls(&mut self) -> Result<u32> {
+        Ok(self.view("session.calls")?.call.earlier.of_session)
+    }
+
+    fn calls_of_item(&mut self) -> Result<u32> {
+        Ok(self.view("session.calls-of-item")?.call.earlier.of_item)
     }
 }
 

@@ -59,7 +59,7 @@ macro_rules! world {
 world! {
     /// An instance of `policy-plugin`.
     PolicyWorld, policy, PolicyPlugin, PolicyPluginPre, "policy-plugin", "policy", portcullis_plugin_policy,
-    imports: ["types", "calls", "log"],
+    imports: ["types", "calls", "log", "session"],
     with: {
         "portcullis:plugin/types": types, "portcullis:plugin/calls": calls, "portcullis:plugin/log": log
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use portcullis::call::{Call, CallView, Caller, Params, Phase, Risk, SessionId, TrustLevel};
+use portcullis::call::{Call, CallView, Caller, EarlierCalls, Params, Phase, Risk, SessionId, TrustLevel};
 use portcullis::digest::Digest;
 use portcullis::flow::{Effect, Origin, StatedFlow};
 use portcullis::item::{Item, ItemKind, ToolAnnotations};
@@ -62,6 +62,12 @@ pub(super) struct CallFacts {
     traced: Option<bool>,
     #[serde(default)]
     origins: Vec<WrittenOrigin>,
+    /// The number of calls that the agent made before in the session.
+    #[serde(default)]
+    session_calls: u32,
+    /// The number of those that were of the same item.
+    #[serde(default)]
+    item_calls: u32,
 }
 
 /// An origin of a value in the arguments, as a fixture writes it.
@@ -140,6 +146,8 @@ impl CallFacts {
             labels: Vec::new(),
             traced: None,
             origins: Vec::new(),
+            session_calls: 0,
+            item_calls: 0,
         }
     }
 
@@ -168,6 +176,7 @@ impl CallFacts {
             },
         );
         (call.arguments, call.received_at) = (arguments, self.received_at.unwrap_or(RECEIVED_AT));
+        call.earlier = EarlierCalls::stated(self.session_calls, self.item_calls);
         let view = CallView::before(&Arc::new(call), phase).with_flow(Some(Arc::new(self.flow())));
         Ok(match outcome {
             Some(outcome) => view.with_outcome(outcome, self.failed),

@@ -20,7 +20,7 @@ macro_rules! wit {
 }
 
 /// The contract, as a guest needs it.
-const WIT: [(&str, &str); 9] = wit!(
+const WIT: [(&str, &str); 10] = wit!(
     "approval.wit",
     "audit.wit",
     "caller.wit",
@@ -28,6 +28,7 @@ const WIT: [(&str, &str); 9] = wit!(
     "key-value.wit",
     "policy.wit",
     "resources.wit",
+    "session.wit",
     "tools.wit",
     "transform.wit"
 );

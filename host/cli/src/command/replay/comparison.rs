@@ -47,6 +47,7 @@ impl NotJudged {
             Self::Reads(MissingFact::Payload) => "reads-payload",
             Self::Reads(MissingFact::Definition) => "reads-definition",
             Self::Reads(MissingFact::Flow) => "reads-flow",
+            Self::Reads(MissingFact::Session) => "reads-session",
             Self::NotAsked => "not-asked",
             Self::Unreadable => "unreadable",
         }

@@ -1,0 +1,85 @@
+//! The calls that the agent of a session has made.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::sync::Mutex;
+
+/// The most names that are counted by themselves. An agent may choose the names of resources.
+const MAX_NAMES: usize = 10_000;
+
+/// The numbers of calls that an agent made in its session before one call, whatever became of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EarlierCalls {
+    /// All calls.
+    pub of_session: u32,
+    /// The calls of the same item, by its exposed name. After 10,000 names, further items count as one.
+    pub of_item: u32,
+}
+
+/// The calls of a session, counted.
+#[derive(Debug, Default)]
+pub struct CallCounts(Mutex<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    all: u32,
+    by_name: HashMap<Arc<str>, u32>,
+    /// The calls of items that are not counted by themselves.
+    others: u32,
+}
+
+impl EarlierCalls {
+    /// Returns these numbers, as a test states them.
+    #[must_use]
+    pub fn stated(of_session: u32, of_item: u32) -> Self {
+        Self { of_session, of_item }
+    }
+}
+
+impl CallCounts {
+    /// Counts a call of the item with this exposed name, and returns the numbers of those before it. A call that `comes_again`
+    /// is counted already.
+    #[must_use]
+    pub fn next(&self, exposed: &Arc<str>, comes_again: bool) -> EarlierCalls {
+        let mut counts = self.0.lock();
+        let Counts { all, by_name, others } = &mut *counts;
+        let of_item = match by_name.len() < MAX_NAMES {
+            true => by_name.entry(Arc::clone(exposed)).or_default(),
+            false => by_name.get_mut(exposed).unwrap_or(others),
+        };
+        if comes_again {
+            return EarlierCalls { of_session: all.saturating_sub(1), of_item: of_item.saturating_sub(1) };
+        }
+        let earlier = EarlierCalls { of_session: *all, of_item: *of_item };
+        (*all, *of_item) = (all.saturating_add(1), of_item.saturating_add(1));
+        earlier
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_counted_by_name_and_one_that_comes_again_counts_once() {
+        let counts = CallCounts::default();
+        let (send, read) = (Arc::from("mail__send"), Arc::from("mail__read"));
+        assert_eq!(counts.next(&send, false), EarlierCalls::stated(0, 0));
+        assert_eq!(counts.next(&read, false), EarlierCalls::stated(1, 0));
+        assert_eq!(counts.next(&send, false), EarlierCalls::stated(2, 1));
+        assert_eq!(counts.next(&send, true), EarlierCalls::stated(2, 1));
+    }
+
+    #[test]
+    fn names_without_end_take_no_memory_and_are_not_counted_too_low() {
+        let counts = CallCounts::default();
+        for number in 0..u32::try_from(MAX_NAMES).unwrap_or_default() {
+            assert_eq!(counts.next(&Arc::from(number.to_string()), false), EarlierCalls::stated(number, 0));
+        }
+        assert_eq!(counts.next(&Arc::from("x"), false).of_item, 0);
+        assert_eq!(counts.next(&Arc::from("y"), false).of_item, 1);
+        assert_eq!(counts.next(&Arc::from("7"), false).of_item, 1, "a name that is known goes on by itself");
+    }
+}

@@ -1,0 +1,34 @@
+//! What the agent has done before in the session of the call that a policy judges.
+//!
+//! A policy that calls these functions imports `session`, which needs no grant. `portcullis replay` cannot judge by it.
+//! Outside a component both numbers are those of [`fake::set_session_calls`](crate::fake::set_session_calls), and 0 without it.
+//!
+//! ```
+//! use portcullis_plugin::{Verdict, fake::set_session_calls, session};
+//!
+//! fn at_most_five() -> Verdict {
+//!     if session::calls_of_item() < 5 { Verdict::Pass } else { Verdict::deny("too-many", "five are enough for one session") }
+//! }
+//!
+//! set_session_calls(9, 5);
+//! assert_ne!(at_most_five(), Verdict::Pass);
+//! ```
+
+/// Returns the number of calls that the agent made in the session before this one, whatever became of them.
+#[must_use]
+pub fn calls() -> u32 {
+    host::calls()
+}
+
+/// Returns the number of those calls that were of the same item. After 10,000 different names, calls of further items count
+/// as calls of the same one.
+#[must_use]
+pub fn calls_of_item() -> u32 {
+    host::calls_of_item()
+}
+
+#[cfg(target_arch = "wasm32")]
+use crate::bindings::portcullis::plugin::session as host;
+
+#[cfg(not(target_arch = "wasm32"))]
+use crate::fake::session as host;
