@@ -3,43 +3,28 @@
 //! The values are built one by one and never parsed from JSON by Cedar, whose own JSON format gives a meaning to keys such
 //! as `__entity`: arguments that imitate it stay plain records.
 
-use cedar_policy::{EntityId, EntityTypeName, EntityUid, RestrictedExpression};
-use portcullis_plugin::json::{Json, Value};
+use cedar_policy_core::ast::{Eid, EntityType, EntityUID, Value};
+use portcullis_plugin::json;
 
-/// Converts a JSON value. A null, and a number that is not a whole one of 64 bits, become entities of the type `json`: they
+/// Converts a JSON value. A null, and a number that is not a whole one of 64 bits, become entities of the type `kind`: they
 /// are there for `has`, equal to the same value in whatever spelling, and an error in every other comparison.
-pub(crate) fn convert(value: &Value<'_>, json: &EntityTypeName) -> Result<RestrictedExpression, String> {
-    let opaque = |id: &str| {
-        let uid = EntityUid::from_type_name_and_id(json.clone(), EntityId::new(id));
-        RestrictedExpression::new_entity_uid(uid)
-    };
-    Ok(match value {
-        Value::Null => opaque("null"),
-        Value::Bool(value) => RestrictedExpression::new_bool(*value),
-        Value::Number(spelling) => {
-            whole(spelling).map_or_else(|| opaque(&normal(spelling)), RestrictedExpression::new_long)
+pub(crate) fn convert(value: &json::Value<'_>, kind: &EntityType) -> Value {
+    let opaque = |id: &str| Value::from(EntityUID::from_components(kind.clone(), Eid::new(id), None));
+    match value {
+        json::Value::Null => opaque("null"),
+        json::Value::Bool(value) => Value::from(*value),
+        json::Value::Number(spelling) => whole(spelling).map_or_else(|| opaque(&normal(spelling)), Value::from),
+        json::Value::String(text) => Value::from(text.as_ref()),
+        json::Value::Array(items) => Value::set(items.iter().map(|item| convert(&item.value, kind)), None),
+        json::Value::Object(members) => {
+            Value::record(members.iter().map(|(key, member)| (key.as_ref(), convert(&member.value, kind))), None)
         }
-        Value::String(text) => RestrictedExpression::new_string(text.to_string()),
-        Value::Array(items) => RestrictedExpression::new_set(
-            items.iter().map(|item| convert(&item.value, json)).collect::<Result<Vec<_>, _>>()?,
-        ),
-        Value::Object(members) => record(members, json)?,
-    })
-}
-
-/// Converts the members of an object.
-fn record(
-    members: &[(std::borrow::Cow<'_, str>, Json<'_>)],
-    json: &EntityTypeName,
-) -> Result<RestrictedExpression, String> {
-    let fields: Result<Vec<_>, String> =
-        members.iter().map(|(key, member)| Ok((key.to_string(), convert(&member.value, json)?))).collect();
-    RestrictedExpression::new_record(fields?).map_err(|_| "the arguments have a key twice".to_owned())
+    }
 }
 
 /// Returns the value of a number that is whole and has at most 64 bits, however it is spelled: 5, 5.0 and 50e-1 are equal,
 /// because a source may take them for equal.
-fn whole(spelling: &str) -> Option<i64> {
+pub(crate) fn whole(spelling: &str) -> Option<i64> {
     let (digits, exponent) = digits(spelling)?;
     if digits.is_empty() {
         return Some(0);
@@ -51,7 +36,7 @@ fn whole(spelling: &str) -> Option<i64> {
 
 /// Returns the one spelling of a number that is not whole, or large: `5e-1` for 0.5. A number whose exponent is beyond all
 /// measure keeps its own.
-fn normal(spelling: &str) -> String {
+pub(crate) fn normal(spelling: &str) -> String {
     digits(spelling).map_or_else(|| spelling.to_owned(), |(digits, exponent)| format!("{digits}e{exponent}"))
 }
 

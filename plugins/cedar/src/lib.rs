@@ -25,13 +25,15 @@
 //!
 //! With the setting `schema` (what `portcullis policy schema` prints), a policy whose types do not agree with it is refused.
 //!
-//! The modules say what a policy can name: `request` the entities and the context, `arguments` the values.
+//! The modules say what a policy can name: `request` the entities and the context, `arguments` the values; and how a call is
+//! decided: `policies` reads the policies, `answer` asks one of them.
 
+mod answer;
 mod arguments;
 mod policies;
 mod request;
 
-use cedar_policy::{Authorizer, Decision};
+use answer::{Answer, GIVES_UP};
 use policies::Policies;
 use portcullis_plugin::{Call, Phase, Policy, Verdict, settings};
 use request::{Names, Question};
@@ -58,55 +60,63 @@ impl Policy for Cedar {
             policies.validate(&text, &schema)?;
         }
         let names = Names::new()?;
-        names.warm_up(policies.set())?;
+        policies.warm_up(&names)?;
         Ok(Self { policies, names })
     }
 
     fn check(&self, call: &dyn Call) -> Result<Verdict, String> {
-        let question = self.names.question(call)?;
+        let phase = call.phase();
+        let question = self.names.question(call, phase)?;
         if question.is_ambiguous {
             let message = format!("the name {} is also the name of an action; rename the tool", call.exposed_name());
             return Ok(Verdict::deny("ambiguous-name", message));
         }
-        Ok(if call.phase() == Phase::List { self.list(call, &question) } else { self.judge(call, &question) })
+        Ok(if phase == Phase::List { self.list(call, &question) } else { self.judge(call, &question) })
     }
 }
 
 impl Cedar {
     fn judge(&self, call: &dyn Call, question: &Question) -> Verdict {
-        let response = Authorizer::new().is_authorized(&question.request, self.policies.set(), &question.entities);
-        let decided = self.policies.in_order(response.diagnostics().reason());
-        if response.decision() == Decision::Deny && !decided.is_empty() {
-            return forbidden(&decided);
+        let (mut permits, mut forbids, mut failure) = (Vec::new(), Vec::new(), None);
+        for (policy, answer) in self.policies.answers(question) {
+            match answer {
+                Answer::Yes if policy.is_forbid() => forbids.push(policy.to_string()),
+                Answer::Yes => permits.push(policy),
+                Answer::No => {}
+                Answer::Failure(cause) => drop(failure.get_or_insert((policy, cause))),
+                Answer::Open => drop(failure.get_or_insert((policy, GIVES_UP))),
+            }
         }
-        if let Some(reason) = self.policies.first_failure(response.diagnostics().errors()) {
-            return Verdict::deny("policy-error", reason);
+        if !forbids.is_empty() {
+            return Verdict::deny("forbidden", format!("forbidden by the {}", forbids.join(" and the ")));
         }
-        if response.decision() == Decision::Deny {
+        if let Some((policy, cause)) = failure {
+            return Verdict::deny("policy-error", format!("the {policy} cannot be evaluated for this call: {cause}"));
+        }
+        if permits.is_empty() {
             return not_permitted(call);
         }
-        let approvals: Vec<String> = decided.iter().filter_map(|policy| policy.approval()).collect();
+        let approvals: Vec<&str> = permits.iter().filter_map(|policy| policy.approval()).collect();
         if approvals.is_empty() { Verdict::Pass } else { Verdict::ask("approval-required", approvals.join("; ")) }
     }
 
     /// Returns the verdict on an item that is listed. The arguments are unknown, so Cedar evaluates the policies as far as
     /// it can without them.
     fn list(&self, call: &dyn Call, question: &Question) -> Verdict {
-        let response =
-            Authorizer::new().is_authorized_partial(&question.request, self.policies.set(), &question.entities);
-        if response.definitely_errored().next().is_some() {
-            return Verdict::deny("policy-error", format!("a policy fails on every call of {}", call.exposed_name()));
+        let (mut may_be_permitted, mut is_forbidden) = (false, false);
+        for (policy, answer) in self.policies.answers(question) {
+            match answer {
+                Answer::Yes if policy.is_forbid() => is_forbidden = true,
+                Answer::Yes | Answer::Open => may_be_permitted |= !policy.is_forbid(),
+                Answer::No => {}
+                Answer::Failure(_) => {
+                    let message = format!("a policy fails on every call of {}", call.exposed_name());
+                    return Verdict::deny("policy-error", message);
+                }
+            }
         }
-        match response.decision() {
-            Some(Decision::Deny) => not_permitted(call),
-            Some(Decision::Allow) | None => Verdict::Pass,
-        }
+        if is_forbidden || !may_be_permitted { not_permitted(call) } else { Verdict::Pass }
     }
-}
-
-fn forbidden(policies: &[policies::Named<'_>]) -> Verdict {
-    let names: Vec<String> = policies.iter().map(ToString::to_string).collect();
-    Verdict::deny("forbidden", format!("forbidden by the {}", names.join(" and the ")))
 }
 
 fn not_permitted(call: &dyn Call) -> Verdict {

@@ -1,16 +1,15 @@
 //! The configured policies: their text is parsed once, and what could be meant otherwise than it works is refused.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
-use cedar_policy::{
-    ActionConstraint, AuthorizationError, Effect, EntityUid, EvaluationError, Policy, PolicyId, PolicySet, Schema,
-    ValidationMode, Validator,
-};
+use cedar_policy::{ActionConstraint, Effect, EntityUid, Policy, PolicySet, Schema, ValidationMode, Validator};
+use cedar_policy_core::ast::ExprKind;
 use miette::Diagnostic;
 
-use crate::request::{CALL_TOOL, TYPES};
+use crate::answer::{Answer, answer};
+use crate::request::{CALL_TOOL, Names, Question, TYPES};
 
 /// The annotation on a permit that makes it ask a person.
 const APPROVAL: &str = "requireApproval";
@@ -18,17 +17,19 @@ const APPROVAL: &str = "requireApproval";
 /// The annotation that names a policy.
 const ID: &str = "id";
 
-/// The policies, by the identifiers that Cedar gives them.
+/// The policies.
 pub(crate) struct Policies {
     set: PolicySet,
-    /// The position of each policy in the text, from one on.
-    positions: HashMap<PolicyId, usize>,
+    /// The same policies, in the order of the text.
+    ordered: Vec<Named>,
 }
 
-/// A policy with its position. It is displayed as messages name it.
-pub(crate) struct Named<'a> {
-    position: usize,
-    policy: &'a Policy,
+/// A policy with what is said of it. All of that is made when it is read, because Cedar parses the name of an annotation
+/// each time it is asked for one. It is displayed as messages name it.
+pub(crate) struct Named {
+    name: String,
+    approval: Option<String>,
+    policy: Policy,
 }
 
 impl Policies {
@@ -47,9 +48,11 @@ impl Policies {
                         `permit`"
                 .into());
         }
-        let mut policies = Self { positions: HashMap::new(), set };
-        policies.positions =
-            policies.set.policies().filter_map(|policy| Some((policy.id().clone(), number(policy)?))).collect();
+        let mut numbered: Vec<_> =
+            set.policies().filter_map(|policy| Some((number(policy)?, policy.clone()))).collect();
+        numbered.sort_by_key(|(number, _)| *number);
+        let ordered = numbered.into_iter().map(|(number, policy)| Named::new(number, policy)).collect();
+        let policies = Self { set, ordered };
         policies.check()?;
         Ok(policies)
     }
@@ -68,44 +71,39 @@ impl Policies {
         errors.min_by_key(|(line, _)| *line).map_or(Ok(()), |(_, message)| Err(message))
     }
 
-    pub(crate) fn set(&self) -> &PolicySet {
-        &self.set
-    }
-
-    /// Returns the policies with these identifiers in the order of the text.
-    pub(crate) fn in_order<'a>(&'a self, ids: impl Iterator<Item = &'a PolicyId>) -> Vec<Named<'a>> {
-        let mut named: Vec<_> = ids.filter_map(|id| self.named(id)).collect();
-        named.sort_by_key(|named| named.position);
-        named
-    }
-
-    /// Returns a message about the first policy that could not be evaluated. It has none of the arguments' values.
-    pub(crate) fn first_failure<'a>(&'a self, errors: impl Iterator<Item = &'a AuthorizationError>) -> Option<String> {
-        let failure = |error: &'a AuthorizationError| match error {
-            AuthorizationError::PolicyEvaluationError(error) => {
-                Some((self.named(error.policy_id())?, cause(error.inner())))
+    /// Evaluates what can be evaluated for an invented call. Cedar makes tables, such as the patterns of dates, when it first
+    /// needs them, which takes longer than a decision; made here, they are part of the state from which every decision starts.
+    pub(crate) fn warm_up(&self, names: &Names) -> Result<(), String> {
+        let question = names.invented()?;
+        let evaluator = question.evaluator();
+        for Named { policy, .. } in &self.ordered {
+            let policy: &cedar_policy_core::ast::Policy = policy.as_ref();
+            let parts = policy.non_scope_constraints().into_iter().flat_map(|condition| condition.subexpressions());
+            for part in parts.filter(|part| matches!(part.expr_kind(), ExprKind::ExtensionFunctionApp { .. })) {
+                // An error is no fault: the invented call has no arguments.
+                let _ = evaluator.partial_interpret(part, policy.env());
             }
-        };
-        let (policy, cause) = errors.filter_map(failure).min_by_key(|(policy, _)| policy.position)?;
-        Some(format!("the {policy} cannot be evaluated for this call: {cause}"))
+        }
+        Ok(())
     }
 
-    fn named(&self, id: &PolicyId) -> Option<Named<'_>> {
-        let (&position, policy) = (self.positions.get(id)?, self.set.policy(id)?);
-        Some(Named { position, policy })
+    /// Returns each policy, in the order of the text, with what it says about a call.
+    pub(crate) fn answers<'a>(&'a self, question: &'a Question) -> impl Iterator<Item = (&'a Named, Answer)> {
+        let evaluator = question.evaluator();
+        self.ordered.iter().map(move |named| (named, answer(named.policy.as_ref(), question, &evaluator)))
     }
 
     /// Refuses policies that would do something else than they seem to.
     fn check(&self) -> Result<(), String> {
         let mut ids = HashSet::new();
-        for policy in self.in_order(self.positions.keys()) {
+        for policy in &self.ordered {
             let refuse = |what: String| Err(format!("settings.policies: the {policy} {what}"));
             if let Some(id) = policy.policy.annotation(ID)
                 && !ids.insert(id)
             {
                 return refuse("has the name of an earlier one; give it another `@id`".into());
             }
-            if policy.policy.effect() == Effect::Forbid && policy.policy.annotation(APPROVAL).is_some() {
+            if policy.is_forbid() && policy.approval.is_some() {
                 return refuse(format!("is a `forbid`, which never asks; write `@{APPROVAL}` on a `permit`"));
             }
             if let Some((key, _)) = policy.policy.annotations().find(|(key, _)| is_misspelt(key)) {
@@ -119,7 +117,7 @@ impl Policies {
                     unknown.type_name()
                 ));
             }
-            if literals.iter().filter(|uid| is_call_tool(uid)).count() != in_head(policy.policy) {
+            if literals.iter().filter(|uid| is_call_tool(uid)).count() != in_head(&policy.policy) {
                 return refuse(format!(
                     "compares the action with the group `Action::\"{CALL_TOOL}\"`, which no action equals; write `action \
                      in Action::\"{CALL_TOOL}\"` in the head of the policy"
@@ -130,20 +128,30 @@ impl Policies {
     }
 }
 
-impl Named<'_> {
+impl Named {
+    /// Names a policy, whose position in the text is `number`, from one on.
+    fn new(number: usize, policy: Policy) -> Self {
+        let name = policy.annotation(ID).map_or_else(|| format!("policy {number}"), |id| format!("policy `{id}`"));
+        let approval = policy.annotation(APPROVAL).map(|reason| match reason {
+            "" => format!("asked for by the {name}"),
+            reason => format!("{reason} ({name})"),
+        });
+        Self { name, approval, policy }
+    }
+
+    pub(crate) fn is_forbid(&self) -> bool {
+        self.policy.effect() == Effect::Forbid
+    }
+
     /// Returns the reason to ask a person, if the policy wants one to be asked.
-    pub(crate) fn approval(&self) -> Option<String> {
-        let reason = self.policy.annotation(APPROVAL)?;
-        Some(if reason.is_empty() { format!("asked for by the {self}") } else { format!("{reason} ({self})") })
+    pub(crate) fn approval(&self) -> Option<&str> {
+        self.approval.as_deref()
     }
 }
 
-impl fmt::Display for Named<'_> {
+impl fmt::Display for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.policy.annotation(ID) {
-            Some(id) => write!(f, "policy `{id}`"),
-            None => write!(f, "policy {}", self.position),
-        }
+        f.write_str(&self.name)
     }
 }
 
@@ -168,21 +176,6 @@ fn in_head(policy: &Policy) -> usize {
     match policy.action_constraint() {
         ActionConstraint::In(actions) => actions.iter().filter(|uid| is_call_tool(uid)).count(),
         ActionConstraint::Any | ActionConstraint::Eq(_) => 0,
-    }
-}
-
-/// Says why a policy could not be evaluated, without the values that Cedar's own messages contain.
-fn cause(error: &EvaluationError) -> &'static str {
-    match error {
-        EvaluationError::RecordAttrDoesNotExist(_) | EvaluationError::EntityAttrDoesNotExist(_) => {
-            "it reads an attribute that is not there; test for it with `has`"
-        }
-        EvaluationError::TypeError(_) | EvaluationError::EntityDoesNotExist(_) => {
-            "it expects a value of another type than the call has"
-        }
-        EvaluationError::IntegerOverflow(_) => "a number becomes too large",
-        EvaluationError::FailedExtensionFunctionExecution(_) => "a text does not have the form that it expects",
-        _ => "Cedar gives up on it",
     }
 }
 

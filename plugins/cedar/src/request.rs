@@ -13,14 +13,17 @@
 //! `name` and `uri` are what the source itself calls the item, and the four hints are its claims, with the defaults of MCP.
 //! The context has `input` (the arguments), `method` and `risk`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::str::FromStr;
+use std::sync::Arc;
 
-use cedar_policy::{
-    Authorizer, Context, Entities, Entity, EntityId, EntityTypeName, EntityUid, PolicySet, Request,
-    RestrictedExpression as Expression,
+use cedar_policy_core::ast::{
+    Context, Eid, Entity, EntityType, EntityUID, EntityUIDEntry, Expr, PartialValue, Request, Unknown, Value,
 };
-use portcullis_plugin::json::{Json, Value};
+use cedar_policy_core::entities::{Entities, NoEntitiesSchema, TCComputation};
+use cedar_policy_core::evaluator::Evaluator;
+use cedar_policy_core::extensions::Extensions;
+use portcullis_plugin::json::{self, Json};
 use portcullis_plugin::{Call, Phase, Risk, Trust};
 
 use crate::arguments::convert;
@@ -40,30 +43,39 @@ pub(crate) const TYPES: [&str; 8] = ["Client", "Profile", "Action", "Tool", "Pro
 
 /// The names of the types, parsed once: Cedar's parser costs more than a decision.
 pub(crate) struct Names {
-    client: EntityTypeName,
-    profile: EntityTypeName,
-    action: EntityTypeName,
-    tool: EntityTypeName,
-    prompt: EntityTypeName,
-    resource: EntityTypeName,
-    source: EntityTypeName,
+    client: EntityType,
+    profile: EntityType,
+    action: EntityType,
+    tool: EntityType,
+    prompt: EntityType,
+    resource: EntityType,
+    source: EntityType,
     /// The type of values that Cedar cannot represent.
-    json: EntityTypeName,
+    json: EntityType,
 }
 
 /// A call as Cedar sees it.
 pub(crate) struct Question {
-    pub(crate) request: Request,
-    pub(crate) entities: Entities,
+    pub(crate) principal: Member,
+    pub(crate) action: Member,
+    pub(crate) resource: Member,
+    context: Context,
+    entities: Entities,
     /// True if the tool is exposed under the name of one of [`ACTIONS`], so that a policy about that action would be about
     /// the tool as well.
     pub(crate) is_ambiguous: bool,
 }
 
+/// An entity and the only one that it is in, which is in no other.
+pub(crate) struct Member {
+    pub(crate) uid: EntityUID,
+    parent: Option<EntityUID>,
+}
+
 impl Names {
     pub(crate) fn new() -> Result<Self, String> {
         let [client, profile, action, tool, prompt, resource, source, json] =
-            TYPES.map(|name| EntityTypeName::from_str(name).map_err(|error| format!("the type {name}: {error}")));
+            TYPES.map(|name| EntityType::from_str(name).map_err(|error| format!("the type {name}: {error}")));
         Ok(Self {
             client: client?,
             profile: profile?,
@@ -76,82 +88,92 @@ impl Names {
         })
     }
 
-    /// Evaluates an invented call. Cedar makes tables when it first evaluates something, which takes longer than a decision;
-    /// made here, they are part of the state from which every decision starts.
-    pub(crate) fn warm_up(&self, policies: &PolicySet) -> Result<(), String> {
-        let impossible = "an invented call cannot be represented";
-        let host = Expression::new_ip("127.0.0.1");
-        let context = Context::from_pairs([("host".to_owned(), host)]).map_err(|_| impossible)?;
-        let [principal, action, resource] = [&self.client, &self.action, &self.tool].map(|kind| uid(kind, ""));
-        let entities = [entity(principal.clone(), HashMap::new(), Some(action.clone()))?];
-        let entities = Entities::from_entities(entities, None).map_err(|_| impossible)?;
-        let request = Request::new(principal, action, resource, context, None).map_err(|_| impossible)?;
-        Authorizer::new().is_authorized(&request, policies, &entities);
-        Ok(())
-    }
-
     /// Describes a call. In the phase `list` the arguments are unknown.
-    pub(crate) fn question(&self, call: &dyn Call) -> Result<Question, String> {
+    pub(crate) fn question(&self, call: &dyn Call, phase: Phase) -> Result<Question, String> {
         let (method, exposed) = (call.method(), call.exposed_name());
-        let is_tool = method == "tools/call";
-        let action = match method.as_str() {
-            "tools/call" => exposed.as_str(),
-            "prompts/get" => GET_PROMPT,
-            "resources/read" => READ_RESOURCE,
-            _ => USE_METHOD,
-        };
-        let principal = uid(&self.client, &call.principal());
-        let profile = uid(&self.profile, &call.profile());
-        let action = uid(&self.action, action);
-        let tools = uid(&self.action, CALL_TOOL);
         let source = uid(&self.source, &call.source());
-        let resource = match method.as_str() {
-            "tools/call" => uid(&self.tool, &exposed),
-            "prompts/get" => uid(&self.prompt, &exposed),
-            "resources/read" => uid(&self.resource, &exposed),
-            _ => source.clone(),
+        let (action, resource) = match method.as_str() {
+            "tools/call" => (exposed.as_str(), Some(&self.tool)),
+            "prompts/get" => (GET_PROMPT, Some(&self.prompt)),
+            "resources/read" => (READ_RESOURCE, Some(&self.resource)),
+            _ => (USE_METHOD, None),
         };
-
-        let trust = HashMap::from([("trust".to_owned(), text(trust(call.trust())))]);
-        let mut entities = vec![
-            entity(principal.clone(), trust, Some(profile))?,
-            entity(action.clone(), HashMap::new(), is_tool.then_some(tools))?,
+        let is_tool = method == "tools/call";
+        let principal =
+            Member { uid: uid(&self.client, &call.principal()), parent: Some(uid(&self.profile, &call.profile())) };
+        let action = Member { uid: uid(&self.action, action), parent: is_tool.then(|| uid(&self.action, CALL_TOOL)) };
+        let resource = match resource {
+            Some(kind) => Member { uid: uid(kind, &exposed), parent: Some(source) },
+            None => Member { uid: source, parent: None },
+        };
+        let entities = [
+            entity(&principal, [("trust", trust(call.trust()).into())]),
+            entity(&action, []),
+            entity(&resource, attributes(call, &method)?),
         ];
-        let is_source = resource == source;
-        entities.push(entity(resource.clone(), attributes(call, &method)?, (!is_source).then_some(source))?);
-        let entities = Entities::from_entities(entities, None).map_err(|_| "the entities contradict each other")?;
-
-        let context = [
-            ("input".to_owned(), self.input(call)?),
-            ("method".to_owned(), text(&method)),
-            ("risk".to_owned(), text(if call.risk() == Risk::Harmless { "harmless" } else { "risky" })),
-        ];
-        let context = Context::from_pairs(context).map_err(|_| "the arguments cannot be represented")?;
-        let request =
-            Request::new(principal, action, resource, context, None).map_err(|_| "the call cannot be represented")?;
-        Ok(Question { request, entities, is_ambiguous: is_tool && ACTIONS.contains(&exposed.as_str()) })
+        let context = self.context(call, phase, &method)?;
+        let mut question = Question::new([principal, action, resource], entities, context)?;
+        question.is_ambiguous = is_tool && ACTIONS.contains(&exposed.as_str());
+        Ok(question)
     }
 
-    fn input(&self, call: &dyn Call) -> Result<Expression, String> {
-        if call.phase() == Phase::List {
-            return Ok(Expression::new_unknown("input"));
+    /// Returns a question about an invented call without attributes and arguments.
+    pub(crate) fn invented(&self) -> Result<Question, String> {
+        let members = [&self.client, &self.action, &self.tool].map(|kind| Member { uid: uid(kind, ""), parent: None });
+        let entities = members.each_ref().map(|member| entity(member, []));
+        Question::new(members, entities, Context::empty())
+    }
+
+    fn context(&self, call: &dyn Call, phase: Phase, method: &str) -> Result<Context, String> {
+        let risk = if call.risk() == Risk::Harmless { "harmless" } else { "risky" };
+        if phase == Phase::List {
+            let input = Expr::unknown(Unknown::new_untyped("input"));
+            let pairs = [("input", input), ("method", Expr::val(method)), ("risk", Expr::val(risk))];
+            let pairs = pairs.map(|(name, value)| (name.into(), value)).into();
+            return Ok(Context::RestrictedResidual(Arc::new(pairs)));
         }
         let arguments = call.arguments();
         let arguments = Json::parse(&arguments).map_err(|error| format!("arguments: {error}"))?;
-        match arguments.value {
-            Value::Object(_) => convert(&arguments.value, &self.json),
-            _ => Err("arguments: not an object".into()),
-        }
+        let json::Value::Object(_) = arguments.value else { return Err("arguments: not an object".into()) };
+        let pairs =
+            [("input", convert(&arguments.value, &self.json)), ("method", method.into()), ("risk", risk.into())];
+        Ok(Context::Value(Arc::new(pairs.map(|(name, value)| (name.into(), value)).into())))
+    }
+}
+
+impl Question {
+    fn new(members: [Member; 3], entities: [Entity; 3], context: Context) -> Result<Self, String> {
+        let [principal, action, resource] = members;
+        // No entity is in one that is in another.
+        let closed = TCComputation::AssumeAlreadyComputed;
+        let entities =
+            Entities::from_entities(entities, None::<&NoEntitiesSchema>, closed, Extensions::all_available())
+                .map_err(|_| "the entities contradict each other")?;
+        Ok(Self { principal, action, resource, context, entities, is_ambiguous: false })
+    }
+
+    /// Returns what evaluates expressions for this call.
+    pub(crate) fn evaluator(&self) -> Evaluator<'_> {
+        let [principal, action, resource] = [&self.principal, &self.action, &self.resource]
+            .map(|member| EntityUIDEntry::known(member.uid.clone(), None));
+        let request = Request::new_unchecked(principal, action, resource, Some(self.context.clone()));
+        Evaluator::new(request, &self.entities, Extensions::all_available())
+    }
+}
+
+impl Member {
+    /// Reports what `in` means: whether this is `other` or is in it.
+    pub(crate) fn is_in(&self, other: &EntityUID) -> bool {
+        self.uid == *other || self.parent.as_ref() == Some(other)
     }
 }
 
 /// Returns the attributes of the entity that the call is about.
-fn attributes(call: &dyn Call, method: &str) -> Result<HashMap<String, Expression>, String> {
-    let tags = Expression::new_set(call.tags().iter().map(|tag| text(tag)));
-    let mut attributes = HashMap::from([("tags".to_owned(), tags)]);
+fn attributes(call: &dyn Call, method: &str) -> Result<Vec<(&'static str, Value)>, String> {
+    let mut attributes = vec![("tags", call.tags().into())];
     match method {
         "tools/call" => {
-            attributes.insert("name".into(), text(&call.tool()));
+            attributes.push(("name", call.tool().into()));
             let annotations = call.annotations();
             let annotations = Json::parse(&annotations).map_err(|error| format!("annotations: {error}"))?;
             // The defaults of MCP for a hint that is missing, or is no boolean.
@@ -162,33 +184,27 @@ fn attributes(call: &dyn Call, method: &str) -> Result<HashMap<String, Expressio
                 ("openWorld", "openWorldHint", true),
             ] {
                 let given = match annotations.get(hint).map(|hint| &hint.value) {
-                    Some(Value::Bool(given)) => *given,
+                    Some(json::Value::Bool(given)) => *given,
                     _ => default,
                 };
-                attributes.insert(attribute.into(), Expression::new_bool(given));
+                attributes.push((attribute, given.into()));
             }
         }
-        "prompts/get" => drop(attributes.insert("name".into(), text(&call.tool()))),
-        "resources/read" => drop(attributes.insert("uri".into(), text(&call.tool()))),
+        "prompts/get" => attributes.push(("name", call.tool().into())),
+        "resources/read" => attributes.push(("uri", call.tool().into())),
         _ => {}
     }
     Ok(attributes)
 }
 
-fn uid(kind: &EntityTypeName, id: &str) -> EntityUid {
-    EntityUid::from_type_name_and_id(kind.clone(), EntityId::new(id))
+fn uid(kind: &EntityType, id: &str) -> EntityUID {
+    EntityUID::from_components(kind.clone(), Eid::new(id), None)
 }
 
-fn entity(
-    uid: EntityUid,
-    attributes: HashMap<String, Expression>,
-    parent: Option<EntityUid>,
-) -> Result<Entity, String> {
-    Entity::new(uid, attributes, HashSet::from_iter(parent)).map_err(|_| "an attribute cannot be represented".into())
-}
-
-fn text(text: &str) -> Expression {
-    Expression::new_string(text.to_owned())
+fn entity(member: &Member, attributes: impl IntoIterator<Item = (&'static str, Value)>) -> Entity {
+    let attributes = attributes.into_iter().map(|(name, value)| (name.into(), PartialValue::Value(value)));
+    let parents = member.parent.iter().cloned().collect();
+    Entity::new_with_attr_partial_value(member.uid.clone(), attributes, HashSet::new(), parents, [])
 }
 
 fn trust(trust: Trust) -> &'static str {

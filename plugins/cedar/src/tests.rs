@@ -6,6 +6,9 @@ use portcullis_plugin::{Risk, Trust};
 
 use super::*;
 
+mod agreement;
+mod reference;
+
 fn configure(policies: &str) -> Result<Cedar, String> {
     Cedar::configure(&format!(r#"{{"policies":{}}}"#, quote(policies)))
 }
@@ -151,6 +154,7 @@ fn a_source_cannot_name_its_tool_into_a_permit() {
     assert_eq!(word(permit, &FakeCall::new("evil", "files__read")), "not-permitted");
     let prompts = r#"permit (principal, action == Action::"get_prompt", resource);"#;
     assert_eq!(word(prompts, &FakeCall::new("evil", "x").exposed_as("get_prompt")), "ambiguous-name");
+    assert_eq!(word(prompts, &FakeCall::new("evil", "x").exposed_as("call_tool")), "ambiguous-name");
 }
 
 #[test]

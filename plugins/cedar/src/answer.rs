@@ -1,0 +1,93 @@
+//! Asks a policy about a call.
+//!
+//! The head of the policy is compared here, and Cedar evaluates only what follows it. Cedar itself makes one expression of
+//! both, anew for every decision, which takes many times as long, and most heads do not fit. The answer is the same: a head
+//! cannot fail, and Cedar does not evaluate what follows one that does not fit.
+
+use cedar_policy_core::ast::{
+    ActionConstraint, EntityReference, EntityUID, Literal, PartialValue, Policy,
+    PrincipalOrResourceConstraint as Constraint, Value, ValueKind,
+};
+use cedar_policy_core::evaluator::{EvaluationError, Evaluator};
+
+use crate::request::{Member, Question};
+
+/// What a policy says about a call.
+pub(crate) enum Answer {
+    /// The policy holds.
+    Yes,
+    /// The policy does not hold.
+    No,
+    /// The answer depends on something unknown.
+    Open,
+    /// The policy cannot be evaluated, for this reason.
+    Failure(&'static str),
+}
+
+/// Returns what a policy says about a call. `evaluator` evaluates expressions for the call.
+pub(crate) fn answer(policy: &Policy, question: &Question, evaluator: &Evaluator<'_>) -> Answer {
+    if !fits(policy, question) {
+        return Answer::No;
+    }
+    let Some(condition) = policy.non_scope_constraints() else { return Answer::Yes };
+    match evaluator.partial_interpret(condition, policy.env()) {
+        Ok(PartialValue::Value(Value { value: ValueKind::Lit(Literal::Bool(true)), .. })) => Answer::Yes,
+        Ok(PartialValue::Value(Value { value: ValueKind::Lit(Literal::Bool(false)), .. })) => Answer::No,
+        Ok(PartialValue::Value(_)) => Answer::Failure(WRONG_TYPE),
+        Ok(PartialValue::Residual(_)) => Answer::Open,
+        Err(error) => Answer::Failure(cause(&error)),
+    }
+}
+
+/// Reports whether the head of a policy fits a call.
+fn fits(policy: &Policy, question: &Question) -> bool {
+    let head = policy.template();
+    let action = match head.action_constraint() {
+        ActionConstraint::Any => true,
+        ActionConstraint::Eq(named) => question.action.uid == **named,
+        ActionConstraint::In(named) => named.iter().any(|named| question.action.is_in(named)),
+    };
+    action
+        && is_met(head.principal_constraint().as_inner(), &question.principal)
+        && is_met(head.resource_constraint().as_inner(), &question.resource)
+}
+
+/// Reports whether an entity meets what a head requires of the principal or of the resource.
+fn is_met(constraint: &Constraint, member: &Member) -> bool {
+    match constraint {
+        Constraint::Any => true,
+        Constraint::Eq(named) => uid(named) == Some(&member.uid),
+        Constraint::In(named) => uid(named).is_some_and(|named| member.is_in(named)),
+        Constraint::Is(kind) => member.uid.entity_type() == &**kind,
+        Constraint::IsIn(kind, named) => {
+            member.uid.entity_type() == &**kind && uid(named).is_some_and(|named| member.is_in(named))
+        }
+    }
+}
+
+/// Returns the entity that a head names. Only templates, which are refused, leave it open.
+fn uid(reference: &EntityReference) -> Option<&EntityUID> {
+    match reference {
+        EntityReference::EUID(uid) => Some(uid),
+        EntityReference::Slot(_) => None,
+    }
+}
+
+/// Why a policy cannot be evaluated, if a condition is no boolean or an operator is given what it is not for.
+const WRONG_TYPE: &str = "it expects a value of another type than the call has";
+
+/// Why a policy cannot be evaluated, if it is for no reason that somebody could do much about.
+pub(crate) const GIVES_UP: &str = "Cedar gives up on it";
+
+/// Says why a policy could not be evaluated, without the values that Cedar's own messages contain.
+pub(crate) fn cause(error: &EvaluationError) -> &'static str {
+    match error {
+        EvaluationError::RecordAttrDoesNotExist(_) | EvaluationError::EntityAttrDoesNotExist(_) => {
+            "it reads an attribute that is not there; test for it with `has`"
+        }
+        EvaluationError::TypeError(_) | EvaluationError::EntityDoesNotExist(_) => WRONG_TYPE,
+        EvaluationError::IntegerOverflow(_) => "a number becomes too large",
+        EvaluationError::FailedExtensionFunctionExecution(_) => "a text does not have the form that it expects",
+        _ => GIVES_UP,
+    }
+}
