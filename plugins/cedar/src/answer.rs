@@ -3,13 +3,17 @@
 //! The head of the policy is compared here, and Cedar evaluates only what follows it. Cedar itself makes one expression of
 //! both, anew for every decision, which takes many times as long, and most heads do not fit. The answer is the same: a head
 //! cannot fail, and Cedar does not evaluate what follows one that does not fit.
+//!
+//! Of the conditions, the plugin evaluates what combines them, and `like`. As soon as that gives no boolean, Cedar says what
+//! becomes of the whole: it knows what an error and an unknown argument mean.
 
 use cedar_policy_core::ast::{
-    ActionConstraint, EntityReference, EntityUID, Literal, PartialValue, Policy,
-    PrincipalOrResourceConstraint as Constraint, Value, ValueKind,
+    ActionConstraint, EntityReference, EntityUID, Expr, ExprKind, Literal, PartialValue, Policy,
+    PrincipalOrResourceConstraint as Constraint, SlotEnv, UnaryOp, Value, ValueKind,
 };
 use cedar_policy_core::evaluator::{EvaluationError, Evaluator};
 
+use crate::like::is_like;
 use crate::request::{Member, Question};
 
 /// What a policy says about a call.
@@ -30,7 +34,42 @@ pub(crate) fn answer(policy: &Policy, question: &Question, evaluator: &Evaluator
         return Answer::No;
     }
     let Some(condition) = policy.non_scope_constraints() else { return Answer::Yes };
-    match evaluator.partial_interpret(condition, policy.env()) {
+    match known(condition, policy.env(), evaluator) {
+        Some(true) => Answer::Yes,
+        Some(false) => Answer::No,
+        None => evaluate(condition, policy.env(), evaluator),
+    }
+}
+
+/// Returns whether a condition holds, if that is known and there is no error on the way.
+fn known(condition: &Expr, slots: &SlotEnv, evaluator: &Evaluator<'_>) -> Option<bool> {
+    let known = |condition| known(condition, slots, evaluator);
+    match condition.expr_kind() {
+        ExprKind::And { left, right } => Some(known(left)? && known(right)?),
+        ExprKind::Or { left, right } => Some(known(left)? || known(right)?),
+        ExprKind::UnaryApp { op: UnaryOp::Not, arg } => Some(!known(arg)?),
+        ExprKind::Like { expr, pattern } => match literal(expr, slots, evaluator)? {
+            Literal::String(text) => Some(is_like(&text, pattern)),
+            _ => None,
+        },
+        _ => match literal(condition, slots, evaluator)? {
+            Literal::Bool(holds) => Some(holds),
+            _ => None,
+        },
+    }
+}
+
+/// Returns the value of an expression, if it has one that is no set, record or the like.
+fn literal(expression: &Expr, slots: &SlotEnv, evaluator: &Evaluator<'_>) -> Option<Literal> {
+    match evaluator.partial_interpret(expression, slots) {
+        Ok(PartialValue::Value(Value { value: ValueKind::Lit(literal), .. })) => Some(literal),
+        _ => None,
+    }
+}
+
+/// Lets Cedar evaluate a condition.
+fn evaluate(condition: &Expr, slots: &SlotEnv, evaluator: &Evaluator<'_>) -> Answer {
+    match evaluator.partial_interpret(condition, slots) {
         Ok(PartialValue::Value(Value { value: ValueKind::Lit(Literal::Bool(true)), .. })) => Answer::Yes,
         Ok(PartialValue::Value(Value { value: ValueKind::Lit(Literal::Bool(false)), .. })) => Answer::No,
         Ok(PartialValue::Value(_)) => Answer::Failure(WRONG_TYPE),

@@ -30,6 +30,7 @@
 
 mod answer;
 mod arguments;
+mod like;
 mod policies;
 mod request;
 

@@ -48,7 +48,10 @@ const RESOURCES: [&str; 11] = [
     "resource is Source",
 ];
 
-const CONDITIONS: [&str; 36] = [
+const CONDITIONS: [&str; 39] = [
+    r#"!(context.input.path like "*/a") || context.input.n > 5"#,
+    r#"context.input has path && !(context.input.path like "a text * for it *g") && principal.trust like "*i*""#,
+    r#"(context.input has n || context.input) && !context.risk"#,
     "true",
     "context.input has path",
     r#"context.input has path && context.input.path like "/srv/*""#,
