@@ -1,11 +1,11 @@
 //! Asks a policy about a call.
 //!
-//! The head of the policy is compared here, and Cedar evaluates only what follows it. Cedar itself makes one expression of
-//! both, anew for every decision, which takes many times as long, and most heads do not fit. The answer is the same: a head
-//! cannot fail, and Cedar does not evaluate what follows one that does not fit.
+//! The head of the policy is compared here, and Cedar evaluates only what follows it. Cedar itself makes one expression
+//! of both, anew for every decision, which takes many times as long, and most heads do not fit. The answer is the same: a
+//! head cannot fail, and Cedar does not evaluate what follows one that does not fit.
 //!
-//! Of the conditions, the plugin evaluates what combines them, and `like`. As soon as that gives no boolean, Cedar says what
-//! becomes of the whole: it knows what an error and an unknown argument mean.
+//! Of the conditions, the plugin evaluates `like` and what combines conditions. As soon as one of these has no boolean,
+//! Cedar evaluates the whole: it knows what an error and an unknown argument mean.
 
 use cedar_policy_core::ast::{
     ActionConstraint, EntityReference, EntityUID, Expr, ExprKind, Literal, PartialValue, Policy,
@@ -59,7 +59,7 @@ fn known(condition: &Expr, slots: &SlotEnv, evaluator: &Evaluator<'_>) -> Option
     }
 }
 
-/// Returns the value of an expression, if it has one that is no set, record or the like.
+/// Returns the value of an expression, if it is a boolean, a number, a text or an entity.
 fn literal(expression: &Expr, slots: &SlotEnv, evaluator: &Evaluator<'_>) -> Option<Literal> {
     match evaluator.partial_interpret(expression, slots) {
         Ok(PartialValue::Value(Value { value: ValueKind::Lit(literal), .. })) => Some(literal),
@@ -115,7 +115,7 @@ fn uid(reference: &EntityReference) -> Option<&EntityUID> {
 /// Why a policy cannot be evaluated, if a condition is no boolean or an operator is given what it is not for.
 const WRONG_TYPE: &str = "it expects a value of another type than the call has";
 
-/// Why a policy cannot be evaluated, if it is for no reason that somebody could do much about.
+/// Why a policy cannot be evaluated, if the reason is a rare one.
 pub(crate) const GIVES_UP: &str = "Cedar gives up on it";
 
 /// Says why a policy could not be evaluated, without the values that Cedar's own messages contain.

@@ -25,8 +25,8 @@
 //!
 //! With the setting `schema` (what `portcullis policy schema` prints), a policy whose types do not agree with it is refused.
 //!
-//! The modules say what a policy can name: `request` the entities and the context, `arguments` the values; and how a call is
-//! decided: `policies` reads the policies, `answer` asks one of them.
+//! Two modules say what a policy can name: `request` the entities and the context, `arguments` the values. `policies` reads
+//! the policies, and `answer` asks one of them about a call.
 
 mod answer;
 mod arguments;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use cedar_policy::{ActionConstraint, Effect, EntityUid, Policy, PolicySet, Schema, ValidationMode, Validator};
-use cedar_policy_core::ast::ExprKind;
+use cedar_policy_core::ast::{Expr, ExprKind, SlotEnv};
 use miette::Diagnostic;
 
 use crate::answer::{Answer, answer};
@@ -71,8 +71,9 @@ impl Policies {
         errors.min_by_key(|(line, _)| *line).map_or(Ok(()), |(_, message)| Err(message))
     }
 
-    /// Evaluates what can be evaluated for an invented call. Cedar makes tables, such as the patterns of dates, when it first
-    /// needs them, which takes longer than a decision; made here, they are part of the state from which every decision starts.
+    /// Evaluates each call of a function in the policies by itself, for an invented call. Cedar makes tables, such as the
+    /// patterns of dates, when it first needs them, which takes longer than a decision; made here, they are part of the
+    /// state from which every decision starts.
     pub(crate) fn warm_up(&self, names: &Names) -> Result<(), String> {
         let question = names.invented()?;
         let evaluator = question.evaluator();
@@ -84,6 +85,8 @@ impl Policies {
                 let _ = evaluator.partial_interpret(part, policy.env());
             }
         }
+        // The error about an attribute of what has none names a type, and Cedar parses that name.
+        let _ = evaluator.partial_interpret(&Expr::get_attr(Expr::val(true), "any".into()), &SlotEnv::new());
         Ok(())
     }
 
