@@ -164,7 +164,7 @@ impl Dice {
 fn the_plugin_decides_as_cedar_does() {
     let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
     let mut seen = BTreeSet::new();
-    for _ in 0..500 {
+    for _ in 0..250 {
         let policies: String = (0..1 + dice.below(12)).map(|number| dice.policy(number)).collect();
         let (plugin, set) = (configure(&policies).unwrap(), PolicySet::from_str(&policies).unwrap());
         for _ in 0..20 {
