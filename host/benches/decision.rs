@@ -12,7 +12,7 @@ use portcullis::call::{CallView, Phase};
 use portcullis::config::{PluginConfig, PluginRef};
 use portcullis::plugin::{PluginHost, Verdict};
 use portcullis_core::testing;
-use portcullis_test_support::guest;
+use portcullis_test_support::{cedar_policies, guest};
 use serde_json::json;
 
 fn decision(criterion: &mut Criterion) {
@@ -28,7 +28,7 @@ fn decision(criterion: &mut Criterion) {
             "deny": ["*__delete_*", { "tool": "files__read", "arguments": { "path": "/etc/*" } }],
         }),
     );
-    let cedar = config(PluginRef::Builtin("cedar".to_owned()), json!({ "policies": policies() }));
+    let cedar = config(PluginRef::Builtin("cedar".to_owned()), json!({ "policies": cedar_policies() }));
     for (name, config) in [("plain", plain), ("rules", rules), ("cedar", cedar)] {
         let policy = runtime.block_on(plugins.policy(&config)).unwrap();
         let mut group = criterion.benchmark_group(format!("decision/{name}"));
@@ -59,31 +59,6 @@ fn decision(criterion: &mut Criterion) {
 
 fn config(plugin: PluginRef, settings: serde_json::Value) -> PluginConfig {
     PluginConfig { plugin, settings, on: vec![Phase::Call], shadow: false, grant: vec![], file: None }
-}
-
-/// Returns 50 policies in Cedar. Each has a condition, and about half of them are about the source of the call.
-fn policies() -> String {
-    let mut text = r#"permit (principal, action in Action::"call_tool", resource in Source::"files");"#.to_owned();
-    for n in 0..49 {
-        let policy = match n % 4 {
-            0 => format!(
-                r#"permit (principal, action == Action::"git__tool_{n}", resource) when {{ context.input has a }};"#
-            ),
-            1 => format!(
-                r#"forbid (principal, action, resource in Source::"files")
-                when {{ context.input has text && context.input.text like "*secret-{n}*" }};"#
-            ),
-            2 => format!(
-                r#"forbid (principal in Profile::"guest-{n}", action, resource) unless {{ resource.readOnly }};"#
-            ),
-            _ => format!(
-                r#"@requireApproval("why") permit (principal, action in Action::"call_tool", resource in Source::"files")
-                when {{ context.input has size && context.input.size > {n} }};"#
-            ),
-        };
-        text.push_str(&policy);
-    }
-    text
 }
 
 /// Returns a call with a kilobyte of arguments.

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 #[cfg(feature = "compiler")]
+mod cedar;
+#[cfg(feature = "compiler")]
 mod conditions;
 #[cfg(feature = "compiler")]
 mod description;

@@ -3,6 +3,8 @@
 //! The values are built one by one and never parsed from JSON by Cedar, whose own JSON format gives a meaning to keys such
 //! as `__entity`: arguments that imitate it stay plain records.
 
+use std::collections::HashSet;
+
 use cedar_policy_core::ast::{Eid, EntityType, EntityUID, Value};
 use portcullis_plugin::json;
 
@@ -19,6 +21,24 @@ pub(crate) fn convert(value: &json::Value<'_>, kind: &EntityType) -> Value {
         json::Value::Object(members) => {
             Value::record(members.iter().map(|(key, member)| (key.as_ref(), convert(&member.value, kind))), None)
         }
+    }
+}
+
+/// Returns a key out of `read`, the folded names that policies read, if an object of the arguments has two keys of that name
+/// that differ only in case. A source may ignore case, and read the one that the policies do not look at.
+pub(crate) fn key_in_two_cases<'a>(value: &json::Value<'_>, read: &'a HashSet<String>) -> Option<&'a str> {
+    match value {
+        json::Value::Array(items) => items.iter().find_map(|item| key_in_two_cases(&item.value, read)),
+        json::Value::Object(members) => {
+            let mut names: Vec<_> = members.iter().filter_map(|(key, _)| read.get(&json::fold_key(key))).collect();
+            names.sort_unstable();
+            let twice = names.windows(2).find_map(|pair| match pair {
+                [one, other] if one == other => Some(one.as_str()),
+                _ => None,
+            });
+            twice.or_else(|| members.iter().find_map(|(_, member)| key_in_two_cases(&member.value, read)))
+        }
+        _ => None,
     }
 }
 

@@ -36,7 +36,7 @@ mod request;
 
 use answer::{Answer, GIVES_UP};
 use policies::Policies;
-use portcullis_plugin::{Call, Phase, Policy, Verdict, settings};
+use portcullis_plugin::{Call, Level, Phase, Policy, Verdict, log, settings};
 use request::{Names, Question};
 use serde::Deserialize;
 
@@ -67,10 +67,9 @@ impl Policy for Cedar {
 
     fn check(&self, call: &dyn Call) -> Result<Verdict, String> {
         let phase = call.phase();
-        let question = self.names.question(call, phase)?;
-        if question.is_ambiguous {
-            let message = format!("the name {} is also the name of an action; rename the tool", call.exposed_name());
-            return Ok(Verdict::deny("ambiguous-name", message));
+        let question = self.names.question(call, phase, self.policies.read())?;
+        if let Some((code, message)) = &question.ambiguity {
+            return Ok(Verdict::deny(code, message.as_str()));
         }
         Ok(if phase == Phase::List { self.list(call, &question) } else { self.judge(call, &question) })
     }
@@ -98,7 +97,13 @@ impl Cedar {
             return not_permitted(call);
         }
         let approvals: Vec<&str> = permits.iter().filter_map(|policy| policy.approval()).collect();
-        if approvals.is_empty() { Verdict::Pass } else { Verdict::ask("approval-required", approvals.join("; ")) }
+        if !approvals.is_empty() {
+            return Verdict::ask("approval-required", approvals.join("; "));
+        }
+        // A call that passes has no reason; `portcullis policy explain` shows this.
+        let names: Vec<String> = permits.iter().map(ToString::to_string).collect();
+        log(Level::Debug, format_args!("permitted by the {}", names.join(" and the ")));
+        Verdict::Pass
     }
 
     /// Returns the verdict on an item that is listed. The arguments are unknown, so Cedar evaluates the policies as far as

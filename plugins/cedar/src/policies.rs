@@ -7,6 +7,7 @@ use std::str::FromStr;
 use cedar_policy::{ActionConstraint, Effect, EntityUid, Policy, PolicySet, Schema, ValidationMode, Validator};
 use cedar_policy_core::ast::{Expr, ExprKind, SlotEnv};
 use miette::Diagnostic;
+use portcullis_plugin::json::fold_key;
 
 use crate::answer::{Answer, answer};
 use crate::request::{CALL_TOOL, Names, Question, TYPES};
@@ -22,6 +23,8 @@ pub(crate) struct Policies {
     set: PolicySet,
     /// The same policies, in the order of the text.
     ordered: Vec<Named>,
+    /// The names of the attributes that they read, folded.
+    read: HashSet<String>,
 }
 
 /// A policy with what is said of it. All of that is made when it is read, because Cedar parses the name of an annotation
@@ -51,10 +54,19 @@ impl Policies {
         let mut numbered: Vec<_> =
             set.policies().filter_map(|policy| Some((number(policy)?, policy.clone()))).collect();
         numbered.sort_by_key(|(number, _)| *number);
-        let ordered = numbered.into_iter().map(|(number, policy)| Named::new(number, policy)).collect();
-        let policies = Self { set, ordered };
+        let ordered: Vec<_> = numbered.into_iter().map(|(number, policy)| Named::new(number, policy)).collect();
+        if ordered.len() != set.policies().count() {
+            return Err("settings.policies: Cedar names a policy in a way that this version does not know".into());
+        }
+        let read = ordered.iter().flat_map(|named| names(named.policy.as_ref())).collect();
+        let policies = Self { set, ordered, read };
         policies.check()?;
         Ok(policies)
+    }
+
+    /// Returns the names of the attributes that the policies read, folded.
+    pub(crate) fn read(&self) -> &HashSet<String> {
+        &self.read
     }
 
     /// Checks the types of the policies, whose text is `text`, against a schema in Cedar's syntax.
@@ -156,6 +168,16 @@ impl fmt::Display for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
+}
+
+/// Returns the names of the attributes that a policy reads or tests for, folded.
+fn names(policy: &cedar_policy_core::ast::Policy) -> Vec<String> {
+    let parts = policy.non_scope_constraints().into_iter().flat_map(|condition| condition.subexpressions());
+    let names = parts.filter_map(|part| match part.expr_kind() {
+        ExprKind::GetAttr { attr, .. } | ExprKind::HasAttr { attr, .. } => Some(fold_key(attr)),
+        _ => None,
+    });
+    names.collect()
 }
 
 /// Returns the position of a policy, from one on: Cedar numbers policies in the order of their text, from `policy0` on.

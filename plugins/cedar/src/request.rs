@@ -26,7 +26,7 @@ use cedar_policy_core::extensions::Extensions;
 use portcullis_plugin::json::{self, Json};
 use portcullis_plugin::{Call, Phase, Risk, Trust};
 
-use crate::arguments::convert;
+use crate::arguments::{convert, key_in_two_cases};
 
 /// The group of the actions of all tools.
 pub(crate) const CALL_TOOL: &str = "call_tool";
@@ -61,9 +61,9 @@ pub(crate) struct Question {
     pub(crate) resource: Member,
     context: Context,
     entities: Entities,
-    /// True if the tool is exposed under the name of one of [`ACTIONS`], so that a policy about that action would be about
-    /// the tool as well.
-    pub(crate) is_ambiguous: bool,
+    /// Why the call is denied whatever the policies say: it could be understood in another way than they do. A code and a
+    /// message.
+    pub(crate) ambiguity: Option<(&'static str, String)>,
 }
 
 /// An entity and the only one that it is in, which is in no other.
@@ -88,8 +88,9 @@ impl Names {
         })
     }
 
-    /// Describes a call. In the phase `list` the arguments are unknown.
-    pub(crate) fn question(&self, call: &dyn Call, phase: Phase) -> Result<Question, String> {
+    /// Describes a call to policies that read attributes of the folded names `read`. In the phase `list` the arguments are
+    /// unknown.
+    pub(crate) fn question(&self, call: &dyn Call, phase: Phase, read: &HashSet<String>) -> Result<Question, String> {
         let (method, exposed) = (call.method(), call.exposed_name());
         let source = uid(&self.source, &call.source());
         let (action, resource) = match method.as_str() {
@@ -111,9 +112,17 @@ impl Names {
             entity(&action, []),
             entity(&resource, attributes(call, &method)?),
         ];
-        let context = self.context(call, phase, &method)?;
+        let (context, key) = self.context(call, (phase, &method), read)?;
         let mut question = Question::new([principal, action, resource], entities, context)?;
-        question.is_ambiguous = is_tool && ACTIONS.contains(&exposed.as_str());
+        // A policy about that action would be about the tool as well.
+        question.ambiguity = if is_tool && ACTIONS.contains(&exposed.as_str()) {
+            Some(("ambiguous-name", format!("the name {exposed} is also the name of an action; rename the tool")))
+        } else {
+            let message = |name| {
+                format!("the arguments have two keys `{name}` that differ only in case, and the source may read either")
+            };
+            key.map(|name| ("arguments-ambiguous", message(name)))
+        };
         Ok(question)
     }
 
@@ -124,20 +133,27 @@ impl Names {
         Question::new(members, entities, Context::empty())
     }
 
-    fn context(&self, call: &dyn Call, phase: Phase, method: &str) -> Result<Context, String> {
+    /// Returns the context, and a name out of `read` that the arguments have in two cases.
+    fn context(
+        &self,
+        call: &dyn Call,
+        (phase, method): (Phase, &str),
+        read: &HashSet<String>,
+    ) -> Result<(Context, Option<String>), String> {
         let risk = if call.risk() == Risk::Harmless { "harmless" } else { "risky" };
         if phase == Phase::List {
             let input = Expr::unknown(Unknown::new_untyped("input"));
             let pairs = [("input", input), ("method", Expr::val(method)), ("risk", Expr::val(risk))];
             let pairs = pairs.map(|(name, value)| (name.into(), value)).into();
-            return Ok(Context::RestrictedResidual(Arc::new(pairs)));
+            return Ok((Context::RestrictedResidual(Arc::new(pairs)), None));
         }
         let arguments = call.arguments();
         let arguments = Json::parse(&arguments).map_err(|error| format!("arguments: {error}"))?;
         let json::Value::Object(_) = arguments.value else { return Err("arguments: not an object".into()) };
         let pairs =
             [("input", convert(&arguments.value, &self.json)), ("method", method.into()), ("risk", risk.into())];
-        Ok(Context::Value(Arc::new(pairs.map(|(name, value)| (name.into(), value)).into())))
+        let context = Context::Value(Arc::new(pairs.map(|(name, value)| (name.into(), value)).into()));
+        Ok((context, key_in_two_cases(&arguments.value, read).map(str::to_owned)))
     }
 }
 
@@ -149,7 +165,7 @@ impl Question {
         let entities =
             Entities::from_entities(entities, None::<&NoEntitiesSchema>, closed, Extensions::all_available())
                 .map_err(|_| "the entities contradict each other")?;
-        Ok(Self { principal, action, resource, context, entities, is_ambiguous: false })
+        Ok(Self { principal, action, resource, context, entities, ambiguity: None })
     }
 
     /// Returns what evaluates expressions for this call.

@@ -335,3 +335,19 @@ fn with_a_schema_an_ill_typed_policy_is_refused_with_its_line() {
         Cedar::configure(r#"{"policies":"permit (principal, action, resource);","schema":"entity;"}"#).err().unwrap();
     assert!(broken.starts_with("settings.schema, line 1: "), "{broken}");
 }
+
+#[test]
+fn a_key_that_policies_read_is_denied_in_two_cases_at_every_depth() {
+    let permit = r#"permit (principal, action, resource) when
+        { context.input.path like "/srv/*" && !(context.input has x && context.input.x has size) };"#;
+    for (arguments, expected) in [
+        (r#"{"path":"/srv/a"}"#, "pass"),
+        (r#"{"path":"/srv/a","Path":"/etc/shadow"}"#, "arguments-ambiguous"),
+        (r#"{"path":"/srv/a","list":[{"to":1,"y":{"PATH":2,"path":3}}]}"#, "arguments-ambiguous"),
+        (r#"{"path":"/srv/a","y":{"\u017fize":1,"size":2}}"#, "arguments-ambiguous"),
+        (r#"{"path":"/srv/a","a":{"Path":1},"b":{"path":2}}"#, "pass"),
+        (r#"{"path":"/srv/a","env":{"http_proxy":"a","HTTP_PROXY":"b"}}"#, "pass"),
+    ] {
+        assert_eq!(word(permit, &write().with_arguments(arguments)), expected, "{arguments}");
+    }
+}

@@ -22,7 +22,7 @@
 use std::fmt;
 
 use portcullis_plugin::Glob;
-use portcullis_plugin::json::{Json, Value};
+use portcullis_plugin::json::{Json, Value, fold_key};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor, value::MapAccessDeserializer};
 
 use crate::rule::Reading;
@@ -61,7 +61,7 @@ fn may_be_read_further(json: &Json<'_>) -> bool {
 fn step<'j>(json: &'j Json<'j>, part: &str) -> Vec<&'j Json<'j>> {
     match &json.value {
         Value::Object(members) => {
-            members.iter().filter(|(key, _)| fold(key) == fold(part)).map(|(_, value)| value).collect()
+            members.iter().filter(|(key, _)| fold_key(key) == fold_key(part)).map(|(_, value)| value).collect()
         }
         Value::Array(list) => match part.parse::<usize>() {
             Ok(index) => list.get(index).into_iter().collect(),
@@ -77,12 +77,6 @@ fn items<'j>(json: &'j Json<'j>) -> Vec<&'j Json<'j>> {
         Value::Array(list) => list.iter().flat_map(items).collect(),
         _ => vec![json],
     }
-}
-
-/// Folds the case of a key as lenient parsers do: to upper case first, so that `ſ` and the Kelvin sign
-/// become `s` and `k`.
-pub(crate) fn fold(key: &str) -> String {
-    if key.is_ascii() { key.to_ascii_lowercase() } else { key.to_uppercase().to_lowercase() }
 }
 
 /// The condition on an argument.

@@ -76,6 +76,13 @@ impl<'a> Json<'a> {
     }
 }
 
+/// Returns a key as parsers that ignore case see it: in lower case, in upper case and in lower case again, so that `ſ`, the
+/// Kelvin sign and `ẞ` become `s`, `k` and `ss`. A source may read the last of two keys that are equal then.
+#[must_use]
+pub fn fold_key(key: &str) -> String {
+    if key.is_ascii() { key.to_ascii_lowercase() } else { key.to_lowercase().to_uppercase().to_lowercase() }
+}
+
 /// Returns `text` as a JSON string, with its quotes.
 #[must_use]
 pub fn quote(text: &str) -> String {

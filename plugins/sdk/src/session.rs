@@ -14,7 +14,7 @@
 //! assert_ne!(at_most_five(), Verdict::Pass);
 //! ```
 
-/// Returns the number of calls that the agent made in the session before this one, whatever became of them.
+/// Returns the number of calls of the session until now, without this one, whatever became of them.
 #[must_use]
 pub fn calls() -> u32 {
     host::calls()

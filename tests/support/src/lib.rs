@@ -5,6 +5,7 @@
 
 mod book;
 mod chance;
+mod policies;
 mod results;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use std::sync::OnceLock;
 
 pub use book::{CodeBlock, code_blocks, policy_of_the_book};
 pub use chance::Chance;
+pub use policies::cedar_policies;
 pub use results::ordinary_results;
 
 /// The guests that need the WASI imports of the standard library.

@@ -3,11 +3,10 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use portcullis_plugin::json::{Json, Value as JsonValue};
+use portcullis_plugin::json::{Json, Value as JsonValue, fold_key};
 
 use super::Failure;
 use super::number::Number;
-use crate::arguments::fold;
 
 /// A value of a condition.
 #[derive(Debug, Clone)]
@@ -90,7 +89,11 @@ impl<'a> Value<'a> {
 /// [`Failure::Ambiguous`] if the map has the key in another case, be it alone or beside this one.
 pub(super) fn look_up<'a>(members: &'a [(Cow<'a, str>, Json<'a>)], key: &str) -> Result<Option<&'a Json<'a>>, Failure> {
     let is_other = |other: &str| {
-        if other.is_ascii() && key.is_ascii() { other.eq_ignore_ascii_case(key) } else { fold(other) == fold(key) }
+        if other.is_ascii() && key.is_ascii() {
+            other.eq_ignore_ascii_case(key)
+        } else {
+            fold_key(other) == fold_key(key)
+        }
     };
     let mut found = None;
     for (other, value) in members {
