@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::agent::AgentPeer;
-use crate::call::{Call, CallCounts, CallView, Params, Phase};
+use crate::call::{Call, CallView, Params, Phase, SessionCalls};
 use crate::config::{Approve, Detail, Durability};
 use crate::digest::Digest;
 use crate::flow::CallFlow;
@@ -97,7 +97,7 @@ pub struct GateInput<'a> {
     /// The way back to the agent.
     pub peer: &'a Arc<dyn AgentPeer>,
     /// The calls that the agent has made, if the call is one of them.
-    pub counts: Option<&'a CallCounts>,
+    pub counts: Option<&'a SessionCalls>,
     /// True if the call was let through before, and comes again with answers to its source's questions. No person is
     /// asked twice; what is denied stays denied.
     pub resumed: bool,
@@ -139,8 +139,9 @@ impl Gate {
     /// # Errors
     /// [`CallRefusal`] if the call is denied, waits for a person, or cannot be recorded.
     pub async fn admit(self: &Arc<Self>, mut call: Call, input: &GateInput<'_>) -> Result<AdmittedCall, CallRefusal> {
-        if let Some(counts) = input.counts {
-            call.earlier = counts.next(&call.item.exposed, input.resumed);
+        if let Some(counts) = input.counts.filter(|_| call.method.is_work()) {
+            let comes_again = input.resumed || call.attempt.is_some_and(|attempt| attempt.number > 1);
+            call.earlier = counts.next(&call.item.exposed, comes_again);
         }
         let mut trail = DecisionTrail::new(input.record);
         let series = call.series(input.metrics);

@@ -10,8 +10,15 @@ use wit_parser::{PackageId, Resolve};
 /// The worlds that are frozen, by version. A world is never removed from here.
 const FROZEN: [(&str, &[&str]); 1] = [("0.1.0", &["policy-plugin", "transform-plugin"])];
 
-const WORLDS: [&str; 6] =
-    ["approval-plugin", "audit-plugin", "policy-plugin", "resources-plugin", "tools-plugin", "transform-plugin"];
+const WORLDS: [&str; 7] = [
+    "approval-plugin",
+    "audit-plugin",
+    "policy-plugin",
+    "resources-plugin",
+    "session-policy-plugin",
+    "tools-plugin",
+    "transform-plugin",
+];
 
 #[test]
 fn the_working_contract_is_compatible_with_every_released_one() {

@@ -16,7 +16,7 @@ use crate::principal::Principal;
 use crate::protocol::{Answer, Json, Method};
 
 pub use cause::{Cause, SourceWords};
-pub use counts::{CallCounts, EarlierCalls};
+pub use counts::{EarlierCalls, SessionCalls};
 pub use id::{CallId, SessionId};
 pub use params::Params;
 pub use view::{CallView, CallViewBuilder};

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::call::{Call, CallId, CallView, Caller, Params, Phase, Risk, SessionId, TrustLevel};
+use crate::call::{Call, CallId, CallView, Caller, EarlierCalls, Params, Phase, Risk, SessionId, TrustLevel};
 use crate::digest::Digest;
 use crate::item::{Item, ItemKind};
 use crate::principal::Principal;
@@ -44,6 +44,7 @@ pub fn view(arguments: &str) -> CallView {
         item: Arc::new(tool),
         risk: Risk::Risky,
         attempt: None,
+        earlier: EarlierCalls::default(),
         restored: false,
         dropped: Vec::new(),
         arguments: Json::parse(arguments.to_owned()).unwrap(),

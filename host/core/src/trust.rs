@@ -49,7 +49,7 @@ pub enum TrustError {
     #[error(transparent)]
     Private(#[from] NotPrivate),
     /// The file was not written by this version.
-    #[error("{0} is damaged: remove it with `rm '{0}'`, and trust again what you use")]
+    #[error("{0} is damaged: remove it with `rm {word}`, and trust again what you use", word = crate::escape::shell_word(.0))]
     Damaged(String),
     /// The file would become larger than what is read.
     #[error("{0} is full: run `portcullis trust --list`, and `portcullis trust --revoke FILE` for what you do not use")]

@@ -90,16 +90,9 @@ impl std::fmt::Debug for Kept {
 struct Value {
     kind: String,
     text: String,
-    restore_to: RestoreTo,
-}
-
-/// The calls that may get a value.
-#[derive(PartialEq, Eq, Hash)]
-enum RestoreTo {
-    /// Those of the source that the value came from.
-    Source(SourceName),
-    /// Those of items whose exposed names this list of globs fits.
-    Globs(usize),
+    source: SourceName,
+    /// The list of globs over the exposed names of the items whose calls may get the value; `None` for those of its source.
+    restore_to: Option<usize>,
 }
 
 impl SessionVault {
@@ -147,12 +140,9 @@ impl SessionVault {
             kind.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(MAX_KIND_BYTES).collect();
         let mut kept = self.kept.lock();
         // An empty list means the source that the value came from.
-        let restore_to = match restore_to.is_empty() {
-            true => Some(RestoreTo::Source(source.clone())),
-            false => kept.glob_lists.number_of(restore_to).map(RestoreTo::Globs),
-        };
-        let Some(restore_to) = restore_to.filter(|_| value.len() <= MAX_VALUE_BYTES) else { return withheld(&kind) };
-        let value = Value { kind, text: value.to_owned(), restore_to };
+        let list = if restore_to.is_empty() { Some(None) } else { kept.glob_lists.number_of(restore_to).map(Some) };
+        let Some(restore_to) = list.filter(|_| value.len() <= MAX_VALUE_BYTES) else { return withheld(&kind) };
+        let value = Value { kind, text: value.to_owned(), source: source.clone(), restore_to };
         if let Some(placeholder) = kept.by_value.get(&value) {
             return placeholder.to_string();
         }
@@ -226,9 +216,9 @@ impl Kept {
     }
 
     fn goes_to(&self, value: &Value, call: &Call) -> bool {
-        match &value.restore_to {
-            RestoreTo::Source(source) => source == call.source(),
-            RestoreTo::Globs(list) => self.glob_lists.fits(*list, &call.item.exposed),
+        match value.restore_to {
+            None => value.source == *call.source(),
+            Some(list) => self.glob_lists.fits(list, &call.item.exposed),
         }
     }
 }

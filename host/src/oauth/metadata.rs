@@ -253,6 +253,28 @@ mod tests {
         }
     }
 
+    /// With two origins, a hostile source could have the code of an honest server brought to itself.
+    #[test]
+    fn a_login_page_and_a_token_endpoint_at_two_origins_need_a_named_server() {
+        let issuer = "https://login.example";
+        let http =
+            OAuthHttp::new(&Url::parse("https://mcp.example/mcp").unwrap(), crate::egress::Reach::Public).unwrap();
+        let is_taken = |token: &str, names_itself: bool, chosen: bool| {
+            let raw = serde_json::json!({
+                "issuer": issuer, "authorization_endpoint": "https://login.example/authorize", "token_endpoint": token,
+                "code_challenge_methods_supported": ["S256"],
+                "authorization_response_iss_parameter_supported": names_itself,
+            });
+            let raw = serde_json::from_value(raw).unwrap();
+            checked_server(&http, (issuer, chosen), &Url::parse(issuer).unwrap(), raw).is_ok()
+        };
+        assert!(is_taken("https://login.example/token", false, false));
+        let elsewhere = "https://tokens.example/token";
+        let taken =
+            [(false, false), (true, false), (false, true)].map(|(names, chosen)| is_taken(elsewhere, names, chosen));
+        assert_eq!(taken, [false, true, true]);
+    }
+
     #[test]
     fn an_issuer_is_compared_as_text() {
         assert!(same_issuer("https://a.example/x", "https://a.example/x"));

@@ -8,7 +8,7 @@ use super::kept_results::KeptResults;
 use super::pending_rounds::PendingRounds;
 use super::tasks::Tasks;
 use crate::agent::Agent;
-use crate::call::{CallCounts, Caller};
+use crate::call::{Caller, SessionCalls};
 use crate::gate::SessionVault;
 use crate::name::ProfileName;
 use crate::principal::Principal;
@@ -21,7 +21,7 @@ use crate::sync::Mutex;
 pub(crate) struct Continuations {
     pub(super) vault: Arc<SessionVault>,
     pub(super) flow: Arc<SessionFlow>,
-    pub(super) counts: CallCounts,
+    pub(super) counts: SessionCalls,
     pub(super) rounds: PendingRounds,
     pub(super) tasks: Tasks,
     pub(super) results: KeptResults,

@@ -346,6 +346,11 @@ impl PluginHost {
         let text = settings.as_str().to_owned();
         let (described, linked) = blocking(move || {
             let described = description::check_settings(&wasm, &settings.to_value());
+            // The `configure` of a source may use what the source is granted.
+            if allowed.confinement.is_some() {
+                described?;
+                return Ok((Ok(()), load::prepare::<W>(&host, &wasm, &allowed, text)));
+            }
             Ok((described, load::prepare::<W>(&host, &wasm, &allowed, text)))
         })
         .await?;

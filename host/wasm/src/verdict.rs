@@ -106,9 +106,9 @@ pub enum TransformDecision {
 
 /// A store of values that the agent must not see, for as long as a session lives.
 pub trait Vault: Send + Sync {
-    /// Keeps `value` and returns its placeholder, which is the same for the same value and kind from the same source. `restore_to` lists
-    /// globs over exposed tool names; if it is empty, the value returns only to the source whose call or result
-    /// contained it. Must not block, because a guest waits for it.
+    /// Keeps `value` and returns its placeholder, which is the same for the same value and kind from the same source.
+    /// `restore_to` lists globs over exposed tool names; if it is empty, the value returns only to the source whose call
+    /// or result contained it. Must not block, because a guest waits for it.
     fn protect(&self, kind: &str, value: &str, restore_to: Vec<String>) -> String;
 }
 

@@ -26,8 +26,8 @@ use crate::runtime;
 /// The source is a command after `--`; or the address of a server; a package, as `npm:NAME` or `pypi:NAME`, with
 /// `@VERSION` if it matters, and its arguments after `--`; a server.json, as a file or an address; a bundle (`.mcpb`),
 /// which is unpacked beside the file; or a component: a file that ends in `.wasm`, a registry reference that begins
-/// with `oci://`, or `builtin:NAME`, its arguments after `--`. The rest of the file stays as it is; without a file, one is made here. Nothing is
-/// started: `portcullis check` starts the source once and shows its cell.
+/// with `oci://`, or `builtin:NAME`, with its arguments after `--`. The rest of the file stays as it is; without a file,
+/// one is made here. Nothing is started: `portcullis check` starts the source once and shows its cell.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -248,7 +248,9 @@ fn written(path: &Path, file: &Path) -> anyhow::Result<String> {
 fn secrets_in(args: &Args) -> Vec<String> {
     let variables = args.env.iter().filter(|(name, value)| looks_secret(name, value));
     let variables = variables.map(|(name, _)| format!("`env.{name}`"));
-    let words = secret_arguments(&args.command).into_iter().map(|place| format!("the argument {place}"));
+    // With a target, all words are arguments; a command begins with its program.
+    let argv: Vec<String> = args.target.iter().chain(&args.command).cloned().collect();
+    let words = secret_arguments(&argv).into_iter().map(|place| format!("the argument {place}"));
     variables.chain(words).collect()
 }
 

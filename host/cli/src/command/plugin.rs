@@ -92,7 +92,8 @@ enum Action {
     },
     /// Push a plugin to a registry, and print the name for configurations, with its digest
     ///
-    /// A folder is pushed as the WIT package that its .wit files are, for authors of plugins. The account at the registry is that of Docker's config.json, which `docker login` writes.
+    /// A folder is pushed as the WIT package that its .wit files make, for authors of plugins. The account at the
+    /// registry is that of Docker's config.json, which `docker login` writes.
     Push {
         /// A .wasm file, builtin:NAME, or a folder with a WIT package
         #[arg(add = completion::plugins())]

@@ -8,7 +8,8 @@ use crate::sync::Mutex;
 /// The most names that are counted by themselves. An agent may choose the names of resources.
 const MAX_NAMES: usize = 10_000;
 
-/// The numbers of calls that an agent made in its session before one call, whatever became of them.
+/// The numbers of calls that an agent made in its session before one call, and that reached the gate, whatever became of
+/// them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EarlierCalls {
@@ -20,7 +21,7 @@ pub struct EarlierCalls {
 
 /// The calls of a session, counted.
 #[derive(Debug, Default)]
-pub struct CallCounts(Mutex<Counts>);
+pub struct SessionCalls(Mutex<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -38,9 +39,9 @@ impl EarlierCalls {
     }
 }
 
-impl CallCounts {
-    /// Counts a call of the item with this exposed name, and returns the numbers of those before it. A call that `comes_again`
-    /// is counted already.
+impl SessionCalls {
+    /// Counts a call of the item with this exposed name, and returns the numbers of the others until now. A call that
+    /// `comes_again` is counted already.
     #[must_use]
     pub fn next(&self, exposed: &Arc<str>, comes_again: bool) -> EarlierCalls {
         let mut counts = self.0.lock();
@@ -64,7 +65,7 @@ mod tests {
 
     #[test]
     fn calls_are_counted_by_name_and_one_that_comes_again_counts_once() {
-        let counts = CallCounts::default();
+        let counts = SessionCalls::default();
         let (send, read) = (Arc::from("mail__send"), Arc::from("mail__read"));
         assert_eq!(counts.next(&send, false), EarlierCalls::stated(0, 0));
         assert_eq!(counts.next(&read, false), EarlierCalls::stated(1, 0));
@@ -74,7 +75,7 @@ mod tests {
 
     #[test]
     fn names_without_end_take_no_memory_and_are_not_counted_too_low() {
-        let counts = CallCounts::default();
+        let counts = SessionCalls::default();
         for number in 0..u32::try_from(MAX_NAMES).unwrap_or_default() {
             assert_eq!(counts.next(&Arc::from(number.to_string()), false), EarlierCalls::stated(number, 0));
         }

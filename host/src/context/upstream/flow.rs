@@ -108,7 +108,11 @@ fn is_granted_private(config: &SourceConfig) -> bool {
         || match &config.endpoint {
             Endpoint::Command { argv, env, .. } => env.iter().any(secret) || !secret_arguments(argv).is_empty(),
             Endpoint::Url { headers, .. } => headers.iter().any(secret),
-            Endpoint::Component { grant, env, .. } => env.iter().any(secret) || !grant.is_empty(),
+            Endpoint::Component { grant, env, args, .. } => {
+                // The component's name stands before its arguments, as a program does.
+                let words: Vec<_> = std::iter::once(String::new()).chain(args.iter().cloned()).collect();
+                env.iter().any(secret) || !grant.is_empty() || !secret_arguments(&words).is_empty()
+            }
             // It may have all that its program has.
             Endpoint::Native { .. } => true,
         }
@@ -123,21 +127,22 @@ mod tests {
     use crate::config::{Naming, PluginRef};
 
     #[test]
-    fn results_of_a_component_that_is_granted_a_capability_are_private() {
-        let labels = |grant: &[&str]| {
+    fn results_of_a_component_that_is_granted_a_capability_or_a_secret_are_private() {
+        let labels = |grant: &[&str], args: &[&str]| {
             let endpoint = Endpoint::Component {
                 component: PluginRef::Builtin("memory".into()),
                 settings: serde_json::json!({}),
                 grant: grant.iter().map(|&word| word.to_owned()).collect(),
                 env: BTreeMap::new(),
-                args: Vec::new(),
+                args: args.iter().map(|&word| word.to_owned()).collect(),
             };
             let config = SourceConfig { endpoint, ..source("test", Naming::Source) };
             SourceLabels::of(&config).without_account.to_vec()
         };
-        assert_eq!(labels(&[]), [""; 0]);
+        assert_eq!(labels(&[], &["--fast"]), [""; 0]);
         for capability in ["key-value", "caller"] {
-            assert_eq!(labels(&[capability]), [PRIVATE], "{capability}");
+            assert_eq!(labels(&[capability], &[]), [PRIVATE], "{capability}");
         }
+        assert_eq!(labels(&[], &["--token=ghp_0123456789abcdef0123456789abcdef0123"]), [PRIVATE]);
     }
 }

@@ -138,9 +138,12 @@ fn a_placeholder_does_not_look_like_a_number() {
 #[test]
 fn a_source_that_guesses_a_value_of_another_gets_nothing_for_the_placeholder_of_that() {
     let vault = Arc::new(SessionVault::default());
-    let protect = |source: &str| vault.keeper(&source.parse().unwrap(), false).protect("p", "guessed", vec![]);
-    let (files, mail) = (protect("files"), protect("mail"));
-    assert!(files != mail && files == protect("files"), "{files} {mail}");
+    for restore_to in [vec!["crm__*".to_owned()], vec![]] {
+        let protect =
+            |source: &str| vault.keeper(&source.parse().unwrap(), false).protect("p", "guessed", restore_to.clone());
+        assert!(protect("files") != protect("mail") && protect("files") == protect("files"), "{restore_to:?}");
+    }
+    let files = vault.keeper(&"files".parse().unwrap(), false).protect("p", "guessed", vec![]);
     let mut call = Call::clone(&view(&format!(r#"{{"a":"{files}"}}"#)).call);
     call.item = Arc::new(Item { source: "mail".parse().unwrap(), ..Item::clone(&call.item) });
     assert!(vault.restore(&call).is_none());

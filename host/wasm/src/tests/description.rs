@@ -33,12 +33,15 @@ async fn a_description_is_shown_and_settings_that_do_not_fit_it_are_refused_by_n
     load(json!({ "refuse": "evil" })).await.unwrap();
     for (settings, place, reason) in [
         (json!({ "ask": ["a", 3] }), "`settings.ask.1`", "3 is not of type"),
-        (json!({ "wrong": true }), "`settings`", "'wrong' was unexpected"),
+        (json!({ "deep": true }), "`settings`", "'deep' was unexpected"),
     ] {
         let error = load(settings).await.unwrap_err().to_string();
         let parts = [place, reason, &file.path().display().to_string(), "portcullis plugin inspect"];
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     }
+    // What the plugin itself says is more helpful.
+    let error = load(json!({ "wrong": true })).await.unwrap_err().to_string();
+    assert!(error.contains("refuses its settings: unknown field `wrong`"), "{error}");
 }
 
 #[test]
