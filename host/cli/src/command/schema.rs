@@ -35,25 +35,24 @@ pub(crate) fn run(_: &Args) -> anyhow::Result<ExitCode> {
 
 /// Returns the schema of a configuration with those of the settings of built-in plugins.
 fn with_settings(mut schema: Value, settings: &[(&str, Value)]) -> Value {
-    for (table, key) in TABLES {
-        schema["$defs"][table]["allOf"] =
-            settings.iter().map(|(name, of_settings)| condition(key, name, of_settings)).collect();
-    }
-    for (name, of_settings) in settings {
-        schema["$defs"][definition(name)] = of_settings.clone();
+    if let Some(definitions) = schema.get_mut("$defs").and_then(Value::as_object_mut) {
+        for (table, key) in TABLES {
+            let conditions: Vec<_> = settings.iter().map(|(name, of_it)| condition(key, name, of_it)).collect();
+            if let Some(table) = definitions.get_mut(table).and_then(Value::as_object_mut) {
+                table.insert("allOf".to_owned(), conditions.into());
+            }
+        }
+        definitions.extend(settings.iter().map(|(name, of_it)| (definition(name), of_it.clone())));
     }
     schema
 }
 
 /// Returns the schema of a table: if its key names this plugin, its settings are that plugin's.
 fn condition(key: &str, name: &str, settings: &Value) -> Value {
-    let reference = json!({ "$ref": format!("#/$defs/{}", definition(name)) });
-    let mut fits = json!({ "properties": { "settings": reference } });
-    if settings.get("required").is_some() {
-        fits["required"] = json!(["settings"]);
-    }
     let names_it = json!({ "properties": { key: { "const": format!("builtin:{name}") } }, "required": [key] });
-    json!({ "if": names_it, "then": fits })
+    let required: &[&str] = if settings.get("required").is_some() { &["settings"] } else { &[] };
+    let reference = json!({ "$ref": format!("#/$defs/{}", definition(name)) });
+    json!({ "if": names_it, "then": { "properties": { "settings": reference }, "required": required } })
 }
 
 fn definition(name: &str) -> String {

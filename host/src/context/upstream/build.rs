@@ -113,8 +113,8 @@ impl SourceBuilder<'_> {
                     "component": loaded.kind.identity().digest, "settings": settings, "grant": grant, "env": pairs(env),
                 });
                 // Without arguments the identity is what it was before there were any, so that lock files stay valid.
-                if !args.is_empty() {
-                    identity["args"] = json!(args);
+                if let Some(identity) = identity.as_object_mut().filter(|_| !args.is_empty()) {
+                    identity.insert("args".to_owned(), json!(args));
                 }
                 Ok(self.component(loaded, confinement, env, identity))
             }
