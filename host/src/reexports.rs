@@ -127,6 +127,27 @@ pub use portcullis_core::call::CallView;
 /// ```
 #[doc(inline)]
 pub use portcullis_core::call::CallViewBuilder;
+/// The numbers of calls that an agent made in its session before one call.
+///
+/// # Example
+/// ```
+/// use portcullis::{CallView, EarlierCalls, Verdict};
+///
+/// fn at_most_five(call: &CallView) -> Verdict {
+///     match call.earlier_calls().of_item {
+///         0..5 => Verdict::Pass,
+///         _ => Verdict::deny("too-many", "five are enough for one session"),
+///     }
+/// }
+/// # fn main() -> Result<(), portcullis::error::NameError> {
+/// let mail = CallView::builder("mail".parse()?, "mail__send", &serde_json::json!({}));
+/// let sixth = mail.earlier_calls(EarlierCalls::stated(9, 5)).build();
+/// assert_ne!(at_most_five(&sixth), Verdict::Pass);
+/// # Ok(())
+/// # }
+/// ```
+#[doc(inline)]
+pub use portcullis_core::call::EarlierCalls;
 /// A phase of a call in which policies are asked.
 ///
 /// # Example

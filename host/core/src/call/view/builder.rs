@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::{Call, Caller, Params, Phase, Risk, SessionId, TrustLevel};
+use super::super::{Call, Caller, EarlierCalls, Params, Phase, Risk, SessionId, TrustLevel};
 use super::CallView;
 use crate::flow::{CallFlow, StatedFlow};
 use crate::item::Item;
@@ -25,6 +25,7 @@ pub struct CallViewBuilder {
     risk: Risk,
     outcome: Option<Json>,
     labels: Option<Vec<String>>,
+    earlier: EarlierCalls,
 }
 
 impl CallView {
@@ -43,6 +44,7 @@ impl CallView {
             risk: Risk::Risky,
             outcome: None,
             labels: None,
+            earlier: EarlierCalls::default(),
         }
     }
 }
@@ -78,6 +80,11 @@ impl CallViewBuilder {
         Self { labels: Some(labels.into_iter().map(Into::into).collect()), ..self }
     }
 
+    /// Sets the numbers of calls that the session made before.
+    pub fn earlier_calls(self, earlier: EarlierCalls) -> Self {
+        Self { earlier, ..self }
+    }
+
     /// Sets the source's answer, an MCP result. The phase is then [`Phase::Result`], and otherwise [`Phase::Call`].
     pub fn outcome(self, outcome: &impl serde::Serialize) -> Self {
         Self { outcome: Some(Json::of(outcome)), ..self }
@@ -86,12 +93,13 @@ impl CallViewBuilder {
     /// Makes the call.
     #[must_use]
     pub fn build(self) -> CallView {
-        let Self { source, tool, arguments, principal, profile, trust, client, risk, outcome, labels } = self;
+        let Self { source, tool, arguments, principal, profile, trust, client, risk, outcome, labels, earlier } = self;
         let caller = Arc::new(Caller { principal, profile, trust, session: SessionId::new(), client: client.into() });
         let params = Json::of(&serde_json::json!({ "name": &tool, "arguments": arguments }));
         let params = Params::parse(&Method::ToolsCall, params);
         let item = Arc::new(Item::unlisted_tool(&source, &tool));
-        let call = Arc::new(Call::new(&Method::ToolsCall, params, &caller, item, risk));
+        let call = Call { earlier, ..Call::new(&Method::ToolsCall, params, &caller, item, risk) };
+        let call = Arc::new(call);
         let phase = if outcome.is_some() { Phase::Result } else { Phase::Call };
         let flow = labels.map(|labels| StatedFlow { labels, ..StatedFlow::unknown() });
         let flow = flow.map(|flow| Arc::new(flow) as Arc<dyn CallFlow>);
