@@ -60,7 +60,7 @@ struct Kept {
     /// The placeholders by what they stand for. The same value of another source has a placeholder of its own: with a
     /// common one a source could find out which of its guesses another has.
     by_value: HashMap<Arc<Value>, Arc<str>>,
-    /// What is kept for each source.
+    /// The usage of each source.
     of_sources: HashMap<SourceName, Usage>,
     of_all: Usage,
     glob_lists: GlobLists,
@@ -72,7 +72,7 @@ impl Drop for Kept {
     }
 }
 
-/// The values that are kept for a source, or for all.
+/// The number and the size of the values that are kept for a source, or for all.
 #[derive(Default, Clone, Copy)]
 struct Usage {
     values: usize,

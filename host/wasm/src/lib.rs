@@ -231,7 +231,7 @@ impl PluginHost {
     pub async fn policy(&self, config: &PluginConfig) -> Result<Policy, PluginError> {
         if let PluginRef::Native(name) = &config.plugin {
             let policy = self.natives.policy(name)?;
-            has_no_keys_of_components(config)?;
+            native::has_no_keys_of_components(config)?;
             return Ok(Policy::new(native::identity(name, policy.version()), config, PolicyCode::Native(policy)));
         }
         let (identity, pool) = self.load_plugin(config).await?;
@@ -263,7 +263,7 @@ impl PluginHost {
     pub async fn sink(&self, config: &PluginConfig, default_file: &Path) -> Result<Sink, PluginError> {
         if let PluginRef::Native(name) = &config.plugin {
             let sink = self.natives.sink(name)?;
-            has_no_keys_of_components(config)?;
+            native::has_no_keys_of_components(config)?;
             return Ok(Sink::native(native::identity(name, ""), sink));
         }
         let (identity, pool) = self.load_plugin(config).await?;
@@ -364,20 +364,6 @@ impl PluginHost {
             (Err(misfit), _) => Err(misfit),
             (Ok(()), pool) => Ok((identity, pool?)),
         }
-    }
-}
-
-/// Refuses settings, grants and a file: what a native plugin needs, its program gives it.
-fn has_no_keys_of_components(config: &PluginConfig) -> Result<(), PluginError> {
-    let has_settings = config.settings.as_object().is_some_and(|settings| !settings.is_empty());
-    let keys = [
-        (has_settings, "`settings` cannot reach it: remove the key, and let the program set it up"),
-        (!config.grant.is_empty(), "it needs no `grant`: remove the key"),
-        (config.file.is_some(), "it has no `file`: remove the key, and let the program choose where it writes"),
-    ];
-    match keys.into_iter().find(|(given, _)| *given) {
-        Some((_, why)) => Err(PluginError::Native { plugin: config.plugin.to_string(), why }),
-        None => Ok(()),
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
+use portcullis_config::PluginConfig;
 use portcullis_core::call::CallView;
 use portcullis_core::digest::Digest;
 use portcullis_core::limits::CallLimits;
@@ -173,6 +174,20 @@ fn late(limits: CallLimits) -> PluginFailure {
 fn words(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
+}
+
+/// Refuses settings, grants and a file: what a native plugin needs, its program gives it.
+pub(crate) fn has_no_keys_of_components(config: &PluginConfig) -> Result<(), PluginError> {
+    let has_settings = config.settings.as_object().is_some_and(|settings| !settings.is_empty());
+    let keys = [
+        (has_settings, "`settings` cannot reach it: remove the key, and let the program set it up"),
+        (!config.grant.is_empty(), "it needs no `grant`: remove the key"),
+        (config.file.is_some(), "it has no `file`: remove the key, and let the program choose where it writes"),
+    ];
+    match keys.into_iter().find(|(given, _)| *given) {
+        Some((_, why)) => Err(PluginError::Native { plugin: config.plugin.to_string(), why }),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -133,8 +133,8 @@ fn a_placeholder_does_not_look_like_a_number() {
     }
 }
 
-/// With a common placeholder a source could find out which of its guesses the other has: it sends them all, and gets its
-/// own back for the one that the agent passes on.
+/// If two sources shared the placeholder of a value, one could send many guesses and see for which of them it is given the
+/// value of the other.
 #[test]
 fn a_source_that_guesses_a_value_of_another_gets_nothing_for_the_placeholder_of_that() {
     let vault = Arc::new(SessionVault::default());
