@@ -18,7 +18,7 @@
 //!
 //!    By default, a question comes before each call of a source that can write or reach a network, and of every
 //!    [`NativeSource`]. If nobody answers, [`Session::call_tool`] waits for 50 seconds and returns
-//!    [`RpcError::PENDING`]. Answer the [`Inbox`], or set `approve = "never"` for the [profile](ProfileTable).
+//!    [`RpcError::PENDING`]. Answer the [`Inbox`], or set [`Approve::Never`] for the [profile](ProfileTable).
 //! 5. The ledger makes the intent durable. Only then does the call reach its source.
 //! 6. The outcome passes the gate too and is recorded, and the caller gets what the gate released. [`verify_ledger`]
 //!    checks the records.

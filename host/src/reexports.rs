@@ -3,6 +3,15 @@
 
 pub mod error;
 
+/// The calls before which a person is asked although no policy asks.
+///
+/// # Example
+/// ```
+/// use portcullis::{Approve, ProfileTable};
+/// let unattended = ProfileTable::new().approve(Approve::Never);
+/// ```
+#[doc(inline)]
+pub use portcullis_config::Approve;
 /// The configuration of a broker, which a program builds or reads from a file.
 ///
 /// # Example
@@ -63,12 +72,12 @@ pub use portcullis_config::PluginTable;
 ///
 /// # Example
 /// ```
-/// use portcullis::{Config, ProfileTable, SourceTable, TrustLevel};
+/// use portcullis::{Approve, Config, ProfileTable, SourceTable, TrustLevel};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let config = Config::builder("/var/lib/my-program")
 ///     .source("calc", SourceTable::component("builtin:calculator"))
-///     .profile("guest", ProfileTable::new().trust(TrustLevel::Low).allow(["calc__add"]).key("approve", "always"))
+///     .profile("guest", ProfileTable::new().trust(TrustLevel::Low).allow(["calc__add"]).approve(Approve::Always))
 ///     .build()?;
 /// # Ok(())
 /// # }

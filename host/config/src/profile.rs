@@ -122,6 +122,18 @@ pub enum Approve {
     Never,
 }
 
+impl Approve {
+    /// Returns the word for it in a configuration.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Risky => "risky",
+            Self::Always => "always",
+            Self::Never => "never",
+        }
+    }
+}
+
 /// The treatment of tools that their own source calls destructive and whose cell lets them be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]

@@ -7,6 +7,8 @@ use serde_json::{Map, Value, json};
 
 use portcullis_core::call::{Phase, TrustLevel};
 
+use super::Approve;
+
 /// A source, `[sources.NAME]`, for [`ConfigBuilder::source`](super::ConfigBuilder::source).
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "a table does nothing until a builder gets it"]
@@ -127,6 +129,11 @@ impl ProfileTable {
     /// Sets the globs over the exposed names of the tools that are hidden.
     pub fn deny(self, globs: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.key("deny", texts(globs))
+    }
+
+    /// Sets the calls before which a person is asked although no policy asks.
+    pub fn approve(self, approve: Approve) -> Self {
+        self.key("approve", approve.as_str())
     }
 
     /// Sets any key of the table.

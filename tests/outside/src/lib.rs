@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests {
     use portcullis::{
-        Broker, CallView, Config, HttpFront, Launcher, NativeError, NativePolicy, NativeSource, PluginTable,
+        Approve, Broker, CallView, Config, HttpFront, Launcher, NativeError, NativePolicy, NativeSource, PluginTable,
         ProfileTable, SourceTable, Verdict,
     };
     use portcullis_plugin::fake::FakeCall;
@@ -82,7 +82,7 @@ mod tests {
     async fn a_policy_and_a_server_of_the_program_stand_behind_the_gate() {
         let folder = tempfile::tempdir().unwrap();
         let config = Config::builder(folder.path())
-            .profile("default", ProfileTable::new().key("approve", "never"))
+            .profile("default", ProfileTable::new().approve(Approve::Never))
             .source("notes", SourceTable::native("notes"))
             .policy(PluginTable::new("native:discreet"))
             .build()
