@@ -6,7 +6,7 @@ use std::io::Write as _;
 use anstyle::{Color, Style};
 use anyhow::Context as _;
 
-pub(crate) use portcullis::escape::{escape_hidden, escape_hidden_json, shell_word};
+pub(crate) use portcullis::escape::{escape_hidden, escape_hidden_json, plain_shell_word, shell_word};
 
 use crate::standard_error::StandardError;
 

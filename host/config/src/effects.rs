@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use portcullis_core::call::Phase;
-use portcullis_core::escape::{escape_hidden, shell_word};
+use portcullis_core::escape::{escape_hidden, plain_shell_word};
 
 use super::{
     Approve, CellConfig, Config, ConfigValue, Destructive, Endpoint, PluginConfig, RemoteSinkConfig, ScanMode,
@@ -76,7 +76,7 @@ impl Config {
                 WitnessConfig::Syslog(address) => {
                     lines.add(
                         "broker",
-                        format_args!("sends checkpoints of the ledger to {}", quoted(&address.to_string())),
+                        format_args!("sends checkpoints of the ledger to {}", plain_shell_word(&address.to_string())),
                     );
                 }
             }
@@ -86,7 +86,7 @@ impl Config {
                 RemoteSinkConfig::Syslog(address) => {
                     lines.add(
                         "broker",
-                        format_args!("sends the records of the ledger to {}", quoted(&address.to_string())),
+                        format_args!("sends the records of the ledger to {}", plain_shell_word(&address.to_string())),
                     );
                 }
                 RemoteSinkConfig::Otlp(collector) => {
@@ -177,7 +177,7 @@ fn of_source(source: &SourceConfig, lines: &mut Lines) {
     let subject = format!("source {}", source.name);
     match &source.endpoint {
         Endpoint::Command { argv, cwd, env } => {
-            let words: Vec<_> = argv.iter().map(|word| quoted(word)).collect();
+            let words: Vec<_> = argv.iter().map(|word| plain_shell_word(word)).collect();
             lines.add(&subject, format_args!("starts {}", words.join(" ")));
             if let Some(cwd) = cwd {
                 lines.add(&subject, format_args!("starts in {}", path(cwd)));
@@ -276,17 +276,11 @@ fn written(token: &ConfigValue) -> &'static str {
 }
 
 fn path(path: &Path) -> String {
-    quoted(&path.to_string_lossy())
+    plain_shell_word(&path.to_string_lossy())
 }
 
 fn granted(grant: &[String]) -> String {
     if grant.is_empty() { String::new() } else { format!(", with {}", grant.join(" ")) }
-}
-
-/// Quotes a word as a shell would need it, so that its end is visible.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@=+,%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { shell_word(word) }
 }
 
 #[cfg(test)]

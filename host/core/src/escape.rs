@@ -42,6 +42,13 @@ pub fn shell_word(text: &str) -> String {
     format!("'{}'", escape_hidden(text).replace('\'', r"'\''"))
 }
 
+/// Returns a text as [`shell_word`] does, but without quotes if no shell would read the text in another way.
+#[must_use]
+pub fn plain_shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@=+,%".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) { text.to_owned() } else { shell_word(text) }
+}
+
 /// Returns JSON text with every hidden character escaped as `\uXXXX`, so that its value stays the same. White space
 /// between values stays, except for carriage returns, which could overwrite a line on the terminal: they become spaces.
 #[must_use]
@@ -76,6 +83,16 @@ mod tests {
         assert_eq!(escape_hidden("\u{1b}]8;;http://evil\u{7}x"), "\\u{1b}]8;;http://evil\\u{7}x");
         assert_eq!(escape_hidden("a\u{202e}b\u{200b}c\u{e0041}\u{9b}2J"), "a\\u{202e}b\\u{200b}c\\u{e0041}\\u{9b}2J");
         assert_eq!(escape_hidden("two\nlines"), "two\\nlines");
+    }
+
+    #[test]
+    fn a_word_of_a_command_ends_where_the_text_ends() {
+        assert_eq!(shell_word("/srv/it's; rm -r ~"), r"'/srv/it'\''s; rm -r ~'");
+        assert_eq!(shell_word("/srv/a"), "'/srv/a'");
+        assert_eq!(plain_shell_word("/srv/a-b_c.d:1@2"), "/srv/a-b_c.d:1@2");
+        for text in ["", "it's", "a b", "$(id)", "~", "a\nb", "*", "#", "!", "é", "`id`", "a;b", "\\"] {
+            assert_eq!(plain_shell_word(text), shell_word(text));
+        }
     }
 
     #[test]

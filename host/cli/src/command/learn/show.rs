@@ -6,7 +6,7 @@ use portcullis::cell::CellUsage;
 use portcullis_learn::{CellLine, Proposal};
 
 use super::Learned;
-use crate::output::{self, BAD, BOLD, escape_hidden, shell_word};
+use crate::output::{self, BAD, BOLD, escape_hidden, plain_shell_word};
 
 /// The longest answer of a failed call that is shown, in characters.
 const SHOWN_CHARS: usize = 200;
@@ -98,13 +98,7 @@ pub(super) fn switches(proposal: &Proposal) {
 
 /// Returns a line as a switch of `wrap`, for a shell.
 pub(super) fn switch(line: &CellLine) -> String {
-    format!("--{} {}", line.key.as_str(), quoted(&line.value))
-}
-
-/// Returns a value as one word of a shell.
-fn quoted(value: &str) -> String {
-    let plain = value.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._-:@+,".contains(&b));
-    if plain { value.to_owned() } else { shell_word(value) }
+    format!("--{} {}", line.key.as_str(), plain_shell_word(&line.value))
 }
 
 /// Returns a line as a difference, with its evidence.

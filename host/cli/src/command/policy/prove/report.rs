@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::judge::PolicyJudgement;
 use super::search::Wider;
-use crate::output::{self, BAD, BOLD, escape_hidden, shell_word};
+use crate::output::{self, BAD, BOLD, escape_hidden, plain_shell_word};
 
 /// The way in which the answer was found.
 pub(super) enum FoundBy {
@@ -100,7 +100,7 @@ fn call_lines(view: &CallView) -> [String; 2] {
     let call = &view.call;
     let arguments = call.arguments.as_str();
     let first = if call.item.kind == ItemKind::Tool {
-        format!("portcullis call {} {}", quoted(&call.item.exposed), quoted(arguments))
+        format!("portcullis call {} {}", plain_shell_word(&call.item.exposed), plain_shell_word(arguments))
     } else {
         format!("{} {} {arguments}", call.method.as_str(), call.item.exposed)
     };
@@ -113,10 +113,4 @@ fn call_lines(view: &CallView) -> [String; 2] {
         call.risk.as_str()
     );
     [first, second]
-}
-
-/// Returns a word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) { word.to_owned() } else { shell_word(word) }
 }
