@@ -30,6 +30,7 @@ struct Bench {
     vault: Arc<SessionVault>,
     flow: Arc<crate::provenance::SessionFlow>,
     session: SessionId,
+    profile: crate::name::ProfileName,
     /// The annotations of the called tool.
     hints: ToolAnnotations,
     /// True if the source is sealed, and its calls are harmless.
@@ -55,6 +56,7 @@ impl Bench {
             vault: Arc::default(),
             flow: Arc::default(),
             session: SessionId::new(),
+            profile: view("{}").call.caller.profile.clone(),
             hints: ToolAnnotations::default(),
             sealed: false,
             dir,
@@ -64,7 +66,8 @@ impl Bench {
     fn call(&self, params: &str) -> Call {
         let call = Call::clone(&view("{}").call);
         let params = Params::parse(&Method::ToolsCall, Json::parse(params.to_owned()).unwrap());
-        let caller = Arc::new(crate::call::Caller { session: self.session.clone(), ..(*call.caller).clone() });
+        let (session, profile) = (self.session.clone(), self.profile.clone());
+        let caller = Arc::new(crate::call::Caller { session, profile, ..(*call.caller).clone() });
         let arguments = params.arguments().clone();
         let item = Arc::new(Item { hints: self.hints, ..Item::clone(&call.item) });
         let risk = if self.sealed { Risk::Harmless } else { call.risk };

@@ -53,6 +53,20 @@ async fn a_late_answer_is_for_one_call() {
 }
 
 #[tokio::test]
+async fn an_answer_under_one_profile_counts_under_no_other() {
+    let mut bench = Bench::new().await;
+    let state = input_required(&bench, CALL).await;
+    assert!(!answer(&bench, true, None).await.waited);
+    let first = std::mem::replace(&mut bench.profile, "lax".parse().unwrap());
+    for params in [CALL.to_owned(), retry("/a", &state)] {
+        let other = bench.admit(&params, Approve::Always, Elicitation::InputRequired).await.unwrap();
+        assert!(matches!(other, Err(CallRefusal::InputRequired(_))), "{other:?}");
+    }
+    bench.profile = first;
+    assert!(bench.admit(CALL, Approve::Always, Elicitation::None).await.unwrap().is_ok());
+}
+
+#[tokio::test]
 async fn a_retry_answers_for_its_own_arguments_once() {
     let bench = Bench::new().await;
     let state = input_required(&bench, CALL).await;
