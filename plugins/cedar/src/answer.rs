@@ -16,7 +16,7 @@ use cedar_policy_core::evaluator::{EvaluationError, Evaluator};
 use crate::like::is_like;
 use crate::request::{Member, Question};
 
-/// What a policy says about a call.
+/// The answer of a policy about a call.
 pub(crate) enum Answer {
     /// The policy holds.
     Yes,
@@ -112,10 +112,10 @@ fn uid(reference: &EntityReference) -> Option<&EntityUID> {
     }
 }
 
-/// Why a policy cannot be evaluated, if a condition is no boolean or an operator is given what it is not for.
+/// The reason why a policy cannot be evaluated, if a condition is no boolean or an operator is given what it is not for.
 const WRONG_TYPE: &str = "it expects a value of another type than the call has";
 
-/// Why a policy cannot be evaluated, if the reason is a rare one.
+/// The reason why a policy cannot be evaluated, if it is a rare one.
 pub(crate) const GIVES_UP: &str = "Cedar gives up on it";
 
 /// Says why a policy could not be evaluated, without the values that Cedar's own messages contain.

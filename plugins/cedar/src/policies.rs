@@ -21,13 +21,13 @@ const ID: &str = "id";
 /// The policies.
 pub(crate) struct Policies {
     set: PolicySet,
-    /// The same policies, in the order of the text.
+    /// The policies of `set`, in the order of the text.
     ordered: Vec<Named>,
     /// The names of the attributes that they read, folded.
     read: HashSet<String>,
 }
 
-/// A policy with what is said of it. All of that is made when it is read, because Cedar parses the name of an annotation
+/// A policy with the texts of messages about it. They are made when it is read, because Cedar parses the name of an annotation
 /// each time it is asked for one. It is displayed as messages name it.
 pub(crate) struct Named {
     name: String,
@@ -58,7 +58,7 @@ impl Policies {
         if ordered.len() != set.policies().count() {
             return Err("settings.policies: Cedar names a policy in a way that this version does not know".into());
         }
-        let read = ordered.iter().flat_map(|named| names(named.policy.as_ref())).collect();
+        let read = ordered.iter().flat_map(|named| attributes_read(named.policy.as_ref())).collect();
         let policies = Self { set, ordered, read };
         policies.check()?;
         Ok(policies)
@@ -171,7 +171,7 @@ impl fmt::Display for Named {
 }
 
 /// Returns the names of the attributes that a policy reads or tests for, folded.
-fn names(policy: &cedar_policy_core::ast::Policy) -> Vec<String> {
+fn attributes_read(policy: &cedar_policy_core::ast::Policy) -> Vec<String> {
     let parts = policy.non_scope_constraints().into_iter().flat_map(|condition| condition.subexpressions());
     let names = parts.filter_map(|part| match part.expr_kind() {
         ExprKind::GetAttr { attr, .. } | ExprKind::HasAttr { attr, .. } => Some(fold_key(attr)),

@@ -8,9 +8,13 @@
 //! assert_eq!(call.phase(), Phase::Call);
 //! ```
 
-use std::cell::{Cell, RefCell};
+pub(crate) mod session;
+
+use std::cell::RefCell;
 
 use crate::{Ask, Call, Concern, Flow, Grant, Lines, Origin, Phase, Risk, Scope, Trust, Vault};
+
+pub use session::set_session_calls;
 
 /// A call whose facts the test sets. A new one is in the call phase, risky, of medium trust, and has no arguments.
 #[derive(Debug, Clone)]
@@ -380,28 +384,5 @@ impl Lines for FakeLines {
             None => self.lines.borrow_mut().push(line.into()),
         }
         Ok(())
-    }
-}
-
-/// Sets the numbers that [`crate::session`] gives on this thread: calls of the session, and those of the same item.
-pub fn set_session_calls(of_session: u32, of_item: u32) {
-    SESSION_CALLS.set((of_session, of_item));
-}
-
-thread_local! {
-    static SESSION_CALLS: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
-}
-
-/// The session of a fake call.
-#[cfg(not(target_arch = "wasm32"))]
-pub(crate) mod session {
-    use super::SESSION_CALLS;
-
-    pub(crate) fn calls() -> u32 {
-        SESSION_CALLS.get().0
-    }
-
-    pub(crate) fn calls_of_item() -> u32 {
-        SESSION_CALLS.get().1
     }
 }
