@@ -68,12 +68,15 @@ impl<'a> SessionRequest<'a> {
     /// Answers the request in the session itself, or sends it to a source.
     async fn dispatch(self) -> Result<Answer, RpcError> {
         match self.method {
-            Method::LoggingSetLevel => self.set_level().await,
-            Method::ResourcesRead if self.reads_status() => self.session.read_status().await,
+            // What is rare is boxed, so that it adds nothing to the size of every call.
+            Method::LoggingSetLevel => Box::pin(self.set_level()).await,
+            Method::ResourcesRead if self.reads_status() => Box::pin(self.session.read_status()).await,
             Method::ResourcesRead if let Some(uri) = self.kept_part() => self.read_kept_part(&uri),
-            Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => self.subscribe().await,
-            Method::ToolsCall if self.session.deferred(ItemKind::Tool).is_some() => self.call_deferred().await,
-            Method::TasksList => self.list_tasks().await,
+            Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => Box::pin(self.subscribe()).await,
+            Method::ToolsCall if self.session.deferred(ItemKind::Tool).is_some() => {
+                Box::pin(self.call_deferred()).await
+            }
+            Method::TasksList => Box::pin(self.list_tasks()).await,
             _ => self.execute().await,
         }
     }
@@ -83,7 +86,7 @@ impl<'a> SessionRequest<'a> {
         let target = self.target().await?;
         self.restore_arguments(&target)?;
         match &target.group {
-            Some(group) => self.execute_in(group).await,
+            Some(group) => Box::pin(self.execute_in(group)).await,
             None => self.execute_at(&target).await,
         }
     }

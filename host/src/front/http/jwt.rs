@@ -175,7 +175,8 @@ impl JwtVerifier {
             // Noted before the request too, for the case that its caller gives up, and after it, as it may have taken
             // longer than the pause.
             self.keys().asked = Some(Instant::now());
-            let answer = self.http.get::<RawKeys>(&self.config.keys).await;
+            // Boxed: it is rare, and every request of an agent would have its size.
+            let answer = Box::pin(self.http.get::<RawKeys>(&self.config.keys)).await;
             self.keys().asked = Some(Instant::now());
             match answer {
                 Ok(Some(raw)) => {

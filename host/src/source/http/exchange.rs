@@ -60,7 +60,7 @@ impl Exchange {
     async fn read(&self, response: HttpResponse) {
         let status = response.status();
         if status == StatusCode::NOT_FOUND && self.shared.has_session() {
-            return self.expire().await;
+            return Box::pin(self.expire()).await;
         }
         let Some(id) = &self.id else {
             if !status.is_success() {
@@ -69,7 +69,7 @@ impl Exchange {
             return;
         };
         if !status.is_success() {
-            return self.fail(id, response).await;
+            return Box::pin(self.fail(id, response)).await;
         }
         if self.method == Some(protocol::Method::Initialize)
             && let Some(session) = response.headers().get(headers::SESSION)
@@ -119,7 +119,7 @@ impl Exchange {
                 StreamEnd::Closed(why) => why,
             };
             // Resuming is not sending again: the server has said where the rest of the answer can be fetched.
-            match self.resume(&mut events).await {
+            match Box::pin(self.resume(&mut events)).await {
                 Some(next) => response = next,
                 None => return self.report_lost(why).await,
             }

@@ -320,6 +320,8 @@ impl TransportShared {
         state.last_task += 1;
         let number = state.last_task;
         let shared = Arc::clone(self);
+        // Boxed, as the runtime moves a task several times, and the work has kilobytes.
+        let work = Box::pin(work);
         let task = tokio::spawn(async move {
             work.await;
             shared.state().tasks.remove(&number);
