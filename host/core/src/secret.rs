@@ -122,6 +122,12 @@ impl SecretStore {
         Ok(secrets)
     }
 
+    /// Returns the path of the file with the secrets of a data folder. It is replaced as a whole at each change.
+    #[must_use]
+    pub fn file(data_dir: &Path) -> PathBuf {
+        data_dir.join(FILE)
+    }
+
     /// Returns one secret.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ mod admission;
 mod approvals;
 mod body;
 mod connections;
+mod current_tokens;
 mod error;
 mod events;
 mod expiring_table;
@@ -42,13 +43,13 @@ use self::activity::{AnswerBody, RequestInProgress};
 use self::admission::{Admission, AdmittedCaller};
 pub use self::approvals::APPROVALS_PATH;
 use self::body::BodyBudget;
+use self::current_tokens::CurrentTokens;
 pub use self::error::FrontError;
 use self::guard::RequestGuard;
 use self::jwt::JwtVerifier;
 use self::reply::HttpRefusal;
 pub use self::service::HttpService;
 use self::sessions::Sessions;
-use self::token::AccessTokens;
 pub use self::token::TokenError;
 use super::backend::Backend;
 use super::outgoing::OutgoingRoom;
@@ -213,14 +214,19 @@ impl FrontSettings {
         }
         let recorder = broker.clone();
         let on_rejected = Arc::new(move |reason: &'static str, peer: SocketAddr| recorder.rejected(reason, peer.ip()));
-        Self::new(&config.serve, profile, || token::of(&config), on_rejected, config.max_message)
+        let tokens = || {
+            let tokens = CurrentTokens::of(Arc::clone(&config))?;
+            tokens.now().weak().iter().for_each(|weak| tracing::warn!("{weak}"));
+            Ok(tokens)
+        };
+        Self::new(&config.serve, profile, tokens, on_rejected, config.max_message)
     }
 
     /// Returns the settings after checking them. `tokens` is not called if no token is asked for.
     fn new(
         serve: &ServeConfig,
         profile: ProfileName,
-        tokens: impl FnOnce() -> Result<AccessTokens, TokenError>,
+        tokens: impl FnOnce() -> Result<CurrentTokens, TokenError>,
         on_rejected: OnRejected,
         max_body: usize,
     ) -> Result<Self, FrontError> {
@@ -232,7 +238,7 @@ impl FrontSettings {
         } else {
             let tokens = tokens()?;
             // An empty token would admit every caller that sends an empty one.
-            if tokens.any_empty() {
+            if tokens.now().any_empty() {
                 return Err(FrontError::NoToken);
             }
             Some(tokens)

@@ -75,6 +75,7 @@ async fn examine(broker: &Broker) -> anyhow::Result<(Value, bool)> {
     let groups = groups(&config, &found);
     let mut problems = broker.problems(&found)?;
     problems.extend(broker.ill_typed_policies(&Broker::policy_schema(&found)).await?);
+    problems.extend(portcullis::front::http::token::problems(&config));
     good &= problems.iter().all(|problem| !problem.fatal);
     good &= groups.iter().all(|group| group["tools"] != 0);
     for (name, found) in found {
@@ -254,7 +255,7 @@ fn print_line(source: &Value) -> anyhow::Result<()> {
         (None, _) => "remote".to_owned(),
     };
     let (name, tools) = (plain_text(&source["name"]), &source["tools"]);
-    let what: String = plain_text(&source["source"]).chars().take(60).collect();
+    let what = plain_text(&source["source"]);
     let line = output::truncate_to_terminal(&format!("{name:16}  {tools:>4} tools  {kind:24}  {what}"));
     let rest = line.strip_prefix(&*name).unwrap_or_default();
     output::text(&format!("{BOLD}{name}{BOLD:#}{rest}\n"))

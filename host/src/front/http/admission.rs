@@ -10,9 +10,9 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 use url::Url;
 
+use super::current_tokens::CurrentTokens;
 use super::jwt::{JwtVerifier, TokenDenial};
 use super::reply::HttpRefusal;
-use super::token::AccessTokens;
 use crate::name::ProfileName;
 use crate::principal::Principal;
 use crate::protocol::RpcError;
@@ -35,7 +35,7 @@ pub(crate) struct Admission {
     /// The profile of callers for whom no other is configured.
     profile: ProfileName,
     /// The broker's own tokens, or `None` where every caller is admitted.
-    tokens: Option<AccessTokens>,
+    tokens: Option<CurrentTokens>,
     issued: Option<Issued>,
 }
 
@@ -49,7 +49,7 @@ struct Issued {
 
 impl Admission {
     /// Returns the conditions without an issuer. Without `tokens` every caller is admitted.
-    pub(crate) fn new(profile: ProfileName, tokens: Option<AccessTokens>) -> Self {
+    pub(crate) fn new(profile: ProfileName, tokens: Option<CurrentTokens>) -> Self {
         Self { profile, tokens, issued: None }
     }
 
@@ -72,7 +72,7 @@ impl Admission {
         let Some(bearer) = bearer(headers) else {
             return Err(self.refuse("this server needs `Authorization: Bearer TOKEN` with its token", None));
         };
-        if let Some((principal, profile)) = tokens.holder(bearer) {
+        if let Some((principal, profile)) = tokens.now().holder(bearer) {
             return Ok(AdmittedCaller { principal, profile: profile.unwrap_or_else(|| self.profile.clone()) });
         }
         let Some(issued) = &self.issued else {
@@ -97,7 +97,7 @@ impl Admission {
     /// Checks whether a caller may read metrics; `None` if nobody may. A token for calls does not count, because
     /// metrics include those of other profiles.
     pub(crate) fn admit_to_metrics(&self, headers: &HeaderMap) -> Option<Result<(), HttpRefusal>> {
-        let tokens = self.tokens.as_ref()?;
+        let tokens = self.tokens.as_ref()?.now();
         let reads = tokens.reads_metrics(bearer(headers).unwrap_or_default())?;
         let refusal = || self.refuse("metrics need `Authorization: Bearer TOKEN` with the `metrics-token`", None);
         Some(if reads { Ok(()) } else { Err(refusal()) })
@@ -106,7 +106,7 @@ impl Admission {
     /// Returns the person who may answer questions, or the refusal to answer with; `None` if nobody may over HTTP. A
     /// token for calls does not count: an agent would answer its own questions with it.
     pub(crate) fn admit_person(&self, headers: &HeaderMap) -> Option<Result<Arc<str>, HttpRefusal>> {
-        let tokens = self.tokens.as_ref().filter(|tokens| tokens.has_people())?;
+        let tokens = self.tokens.as_ref().map(CurrentTokens::now).filter(|tokens| tokens.has_people())?;
         let refusal = || self.refuse("questions need `Authorization: Bearer TOKEN` with a person's token", None);
         Some(tokens.person(bearer(headers).unwrap_or_default()).ok_or_else(refusal))
     }
@@ -154,12 +154,13 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
+    use super::super::token::AccessTokens;
     use super::*;
 
     #[tokio::test]
     async fn the_token_must_be_brought_once_and_whole() {
         let profile = || "default".parse::<ProfileName>().unwrap();
-        let admission = Admission::new(profile(), Some(AccessTokens::one("s3cret".into())));
+        let admission = Admission::new(profile(), Some(CurrentTokens::fixed(AccessTokens::one("s3cret".into()))));
         let check = async |given: &[&str]| {
             let mut headers = HeaderMap::new();
             for value in given {

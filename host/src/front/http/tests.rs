@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::token::AccessTokens;
 use super::*;
 use crate::front::testing::{Events, FakeBroker, profile};
 
@@ -62,7 +63,8 @@ impl Server {
         let on_rejected: OnRejected = Arc::new(move |reason, _peer| seen.lock().unwrap().push(reason));
         let tokens = AccessTokens::one(TOKEN.into());
         let tokens = if serve.metrics_token.is_some() { tokens.with_metrics(METRICS.into()) } else { tokens };
-        let settings = FrontSettings::new(&serve, profile(), || Ok(tokens), on_rejected, MAX_BODY).unwrap();
+        let settings =
+            FrontSettings::new(&serve, profile(), || Ok(CurrentTokens::fixed(tokens)), on_rejected, MAX_BODY).unwrap();
         let front = HttpFront::bind_with(Arc::new(fake.clone()), &serve, settings).await.unwrap();
         let (address, shared) = (front.address(), Arc::clone(&front.shared));
         let (stop, stopped) = oneshot::channel();
@@ -216,7 +218,7 @@ async fn a_malformed_body_is_answered_with_its_id() {
 async fn binding_says_what_is_wrong_and_the_way_out() {
     let bind = async |serve: &ServeConfig, token: &str| {
         let (fake, _events) = FakeBroker::new();
-        let tokens = || Ok(AccessTokens::one(token.into()));
+        let tokens = || Ok(CurrentTokens::fixed(AccessTokens::one(token.into())));
         let settings = FrontSettings::new(serve, profile(), tokens, Arc::new(|_, _| ()), MAX_BODY)?;
         HttpFront::bind_with(Arc::new(fake), serve, settings).await
     };

@@ -10,11 +10,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use secrecy::{ExposeSecret as _, SecretString};
 use subtle::ConstantTimeEq as _;
 
+use crate::broker::ServingProblem;
 use crate::config::Config;
 use crate::name::ProfileName;
 use crate::principal::Principal;
 use crate::private;
-use crate::secret::{SecretError, SecretStore};
+use crate::secret::{ConfigValue, SecretError, SecretStore};
 
 /// The principal of the holder of the broker's own token. A named caller's principal is this, a colon and the name.
 const TOKEN_HOLDER: &str = "token";
@@ -25,13 +26,21 @@ const TOKEN_BYTES: usize = 32;
 /// The longest token that is read, in bytes.
 const MAX_BYTES: u64 = 4096;
 
+/// The fewest bytes of a token that is not called weak: 16 random bytes cannot be guessed over a network, in any spelling.
+const MIN_BYTES: usize = 16;
+
 /// An error in reading or making the tokens.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
     /// The configuration names a secret that cannot be read.
-    #[error("`token` under [serve]: {0}")]
-    Secret(#[from] SecretError),
+    #[error("{place}: {error}")]
+    Secret {
+        /// The place of the configuration that names it.
+        place: String,
+        /// The cause.
+        error: SecretError,
+    },
     /// Two callers have the same token, so that they could not be told apart.
     #[error("caller `{0}` under [serve] has the same token as another caller; give each caller its own")]
     Shared(String),
@@ -72,11 +81,38 @@ impl AccessTokens {
     /// Returns the one token of the broker, whose holder is the principal `token`.
     #[must_use]
     pub fn one(token: SecretString) -> Self {
-        Self {
-            holders: vec![Holder { token, principal: Principal::established(TOKEN_HOLDER), profile: None }],
-            metrics: None,
-            people: Vec::new(),
-        }
+        let mut tokens = Self::none();
+        tokens.hold(token, TOKEN_HOLDER, None);
+        tokens
+    }
+
+    /// Returns no token, so that nobody is admitted.
+    fn none() -> Self {
+        Self { holders: Vec::new(), metrics: None, people: Vec::new() }
+    }
+
+    fn hold(&mut self, token: SecretString, principal: &str, profile: Option<ProfileName>) {
+        self.holders.push(Holder { token, principal: Principal::established(principal), profile });
+    }
+
+    /// Reports whether a caller, a person or the collector of metrics has this token.
+    fn is_known(&self, given: &[u8]) -> bool {
+        self.holder(given).is_some() || self.person(given).is_some() || self.reads_metrics(given) == Some(true)
+    }
+
+    /// Describes the tokens that are so short that they can be guessed.
+    pub(super) fn weak(&self) -> Vec<String> {
+        let holders = self.holders.iter().map(|holder| (holder.principal.to_string(), &holder.token));
+        let people = self.people.iter().map(|(name, token)| (format!("person {name}"), token));
+        let metrics = self.metrics.iter().map(|token| ("metrics".to_owned(), token));
+        let weak = holders.chain(people).chain(metrics).filter(|(_, token)| token.expose_secret().len() < MIN_BYTES);
+        let described = |(holder, token): (String, &SecretString)| {
+            format!(
+                "the token of `{holder}` under [serve] has {} bytes and could be guessed; `openssl rand -hex 32` makes a good one",
+                token.expose_secret().len()
+            )
+        };
+        weak.map(described).collect()
     }
 
     /// Adds a token that reads `/metrics`, and nothing else.
@@ -130,37 +166,116 @@ pub fn file(data_dir: &Path) -> PathBuf {
 /// # Errors
 /// See [`TokenError`].
 pub fn of(config: &Config) -> Result<AccessTokens, TokenError> {
-    let secrets = SecretStore::open(&config.data_dir)?;
-    let path = file(&config.data_dir);
-    let mut tokens = AccessTokens::one(match &config.serve.token {
-        Some(value) => secrets.resolve(value)?,
-        None => generated(&path).map_err(|error| TokenError::File { path, error })?,
+    Reader::new(config, Err)?.all()
+}
+
+/// Returns the tokens as [`of`] does, without those that cannot be used, which then admit nobody. The log says why.
+pub(super) fn usable(config: &Config) -> AccessTokens {
+    let left_out = |error: TokenError| {
+        tracing::error!(%error, "nobody is admitted with this token");
+        Ok(())
+    };
+    Reader::new(config, left_out).and_then(Reader::all).unwrap_or_else(|error| {
+        tracing::error!(%error, "nobody is admitted");
+        AccessTokens::none()
+    })
+}
+
+/// Says what is wrong with the tokens that a configuration names, without making one: those that cannot be used, with which
+/// no front starts, and those that can be guessed.
+#[must_use]
+pub fn problems(config: &Config) -> Vec<ServingProblem> {
+    let mut refused = Vec::new();
+    let reader = Reader::new(config, |error| {
+        refused.push(error);
+        Ok(())
     });
-    for (name, caller) in &config.serve.callers {
-        let token = secrets.resolve(&caller.token)?;
-        if tokens.holder(token.expose_secret().as_bytes()).is_some() {
-            return Err(TokenError::Shared(name.clone()));
-        }
-        let principal = Principal::established(format!("{TOKEN_HOLDER}:{name}"));
-        tokens.holders.push(Holder { token, principal, profile: Some(caller.profile.clone()) });
+    let (weak, unreadable) = match reader.and_then(Reader::named) {
+        Ok(tokens) => (tokens.weak(), None),
+        Err(error) => (Vec::new(), Some(error)),
+    };
+    let refused = refused.into_iter().chain(unreadable).map(|error| (true, error.to_string()));
+    let all = refused.chain(weak.into_iter().map(|weak| (false, weak)));
+    all.map(|(fatal, message)| ServingProblem { fatal, message }).collect()
+}
+
+/// Reads the tokens of a configuration.
+struct Reader<'a, F> {
+    config: &'a Config,
+    secrets: SecretStore,
+    tokens: AccessTokens,
+    /// Decides whether to go on without a token that cannot be used.
+    refused: F,
+}
+
+impl<'a, F: FnMut(TokenError) -> Result<(), TokenError>> Reader<'a, F> {
+    fn new(config: &'a Config, refused: F) -> Result<Self, TokenError> {
+        let place = || "the secrets of [serve]".to_owned();
+        let secrets =
+            SecretStore::open(&config.data_dir).map_err(|error| TokenError::Secret { place: place(), error })?;
+        Ok(Self { config, secrets, tokens: AccessTokens::none(), refused })
     }
-    if let Some(value) = &config.serve.metrics_token {
-        let token = secrets.resolve(value)?;
-        if tokens.holder(token.expose_secret().as_bytes()).is_some() {
-            return Err(TokenError::Metrics);
+
+    /// Returns all tokens, also the generated one.
+    fn all(mut self) -> Result<AccessTokens, TokenError> {
+        if self.config.serve.token.is_none() {
+            let path = file(&self.config.data_dir);
+            match generated(&path) {
+                Ok(token) => self.tokens.hold(token, TOKEN_HOLDER, None),
+                Err(error) => (self.refused)(TokenError::File { path, error })?,
+            }
         }
-        tokens = tokens.with_metrics(token);
+        self.named()
     }
-    for (name, value) in &config.serve.people {
-        let token = secrets.resolve(value)?;
-        let given = token.expose_secret().as_bytes();
-        if tokens.holder(given).is_some() || tokens.person(given).is_some() || tokens.reads_metrics(given) == Some(true)
+
+    /// Returns the tokens that the configuration names.
+    fn named(mut self) -> Result<AccessTokens, TokenError> {
+        let config = self.config;
+        let serve = &config.serve;
+        if let Some(value) = &serve.token
+            && let Some(token) = self.resolve(value, || "`token` under [serve]".to_owned())?
         {
-            return Err(TokenError::Person(name.clone()));
+            self.tokens.hold(token, TOKEN_HOLDER, None);
         }
-        tokens.people.push((name.as_str().into(), token));
+        for (name, caller) in &serve.callers {
+            let place = || format!("`token` under [serve.callers.{name}]");
+            let Some(token) = self.resolve(&caller.token, place)? else { continue };
+            if self.tokens.holder(token.expose_secret().as_bytes()).is_some() {
+                (self.refused)(TokenError::Shared(name.clone()))?;
+                continue;
+            }
+            self.tokens.hold(token, &format!("{TOKEN_HOLDER}:{name}"), Some(caller.profile.clone()));
+        }
+        if let Some(value) = &serve.metrics_token
+            && let Some(token) = self.resolve(value, || "`metrics-token` under [serve]".to_owned())?
+        {
+            if self.tokens.holder(token.expose_secret().as_bytes()).is_some() {
+                (self.refused)(TokenError::Metrics)?;
+            } else {
+                self.tokens.metrics = Some(token);
+            }
+        }
+        for (name, value) in &serve.people {
+            let Some(token) = self.resolve(value, || format!("`{name}` under [serve.people]"))? else { continue };
+            if self.tokens.is_known(token.expose_secret().as_bytes()) {
+                (self.refused)(TokenError::Person(name.clone()))?;
+                continue;
+            }
+            self.tokens.people.push((name.as_str().into(), token));
+        }
+        Ok(self.tokens)
     }
-    Ok(tokens)
+
+    fn resolve(
+        &mut self,
+        value: &ConfigValue,
+        place: impl FnOnce() -> String,
+    ) -> Result<Option<SecretString>, TokenError> {
+        match self.secrets.resolve(value) {
+            Ok(token) => Ok(Some(token)),
+            Err(error) => (self.refused)(TokenError::Secret { place: place(), error }).map(|()| None),
+        }
+    }
 }
 
 fn is(token: &SecretString, given: &[u8]) -> bool {

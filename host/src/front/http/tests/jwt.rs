@@ -316,7 +316,7 @@ async fn keys_at_a_private_address_are_not_asked_for_unless_that_is_meant() {
     let issuer = Issuer::new().await;
     let jwt = JwtConfig { dangerous_allow_private: false, ..issuer.config() };
     let serve = ServeConfig { jwt: Some(jwt), ..config("127.0.0.1:0") };
-    let tokens = || Ok(AccessTokens::one(TOKEN.into()));
+    let tokens = || Ok(CurrentTokens::fixed(AccessTokens::one(TOKEN.into())));
     let settings = FrontSettings::new(&serve, profile(), tokens, Arc::new(|_, _| ()), MAX_BODY);
     let error = settings.err().unwrap().to_string();
     assert!(error.contains("`keys` under [serve.jwt]") && error.contains("loopback"), "{error}");

@@ -1,0 +1,137 @@
+//! The tokens of a front as they are now: they are read again when the store of secrets has changed. A token that was
+//! replaced or removed admits nobody from then on, although the broker runs.
+
+use std::fmt;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use portcullis_core::sync::Mutex;
+
+use super::token::{self, AccessTokens, TokenError};
+use crate::config::Config;
+use crate::secret::SecretStore;
+
+/// The time for which the files count as unchanged once they were looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The tokens, and the configuration that names them.
+pub(super) struct CurrentTokens {
+    /// `None` if the tokens never change, as in tests.
+    config: Option<Arc<Config>>,
+    look_interval: Duration,
+    known: Mutex<KnownTokens>,
+}
+
+struct KnownTokens {
+    tokens: Arc<AccessTokens>,
+    looked: Instant,
+    files: TokenFiles,
+}
+
+/// The states of the files that hold tokens: the store of secrets, and the generated token.
+type TokenFiles = [Option<(u64, u64, i64, i64)>; 2];
+
+impl CurrentTokens {
+    /// Reads the tokens that a configuration names.
+    ///
+    /// # Errors
+    /// As for [`token::of`].
+    pub(super) fn of(config: Arc<Config>) -> Result<Self, TokenError> {
+        // Looked at before, so that a change meanwhile is seen.
+        let files = files(&config.data_dir);
+        let known = KnownTokens { tokens: Arc::new(token::of(&config)?), looked: Instant::now(), files };
+        Ok(Self { config: Some(config), look_interval: LOOK_INTERVAL, known: Mutex::new(known) })
+    }
+
+    /// Returns tokens that never change.
+    #[cfg(test)]
+    pub(super) fn fixed(tokens: AccessTokens) -> Self {
+        let known = KnownTokens { tokens: Arc::new(tokens), looked: Instant::now(), files: TokenFiles::default() };
+        Self { config: None, look_interval: LOOK_INTERVAL, known: Mutex::new(known) }
+    }
+
+    /// Returns the tokens. They are at most a second old.
+    pub(super) fn now(&self) -> Arc<AccessTokens> {
+        let mut known = self.known.lock();
+        if let Some(config) = &self.config
+            && known.looked.elapsed() >= self.look_interval
+        {
+            let files = files(&config.data_dir);
+            if files != known.files {
+                (known.tokens, known.files) = (Arc::new(token::usable(config)), files);
+                tracing::info!("the tokens of [serve] were read again");
+            }
+            known.looked = Instant::now();
+        }
+        Arc::clone(&known.tokens)
+    }
+}
+
+impl fmt::Debug for CurrentTokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CurrentTokens").finish_non_exhaustive()
+    }
+}
+
+/// Looks at the files. One that is replaced is another file.
+fn files(data_dir: &Path) -> TokenFiles {
+    [SecretStore::file(data_dir), token::file(data_dir)].map(|path| {
+        let metadata = path.metadata().ok()?;
+        Some((metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_token_that_was_replaced_or_removed_admits_nobody_and_takes_no_other_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let caller = |secret: &str| json!({ "profile": "default", "token": { "secret": secret } });
+        let serve = json!({ "callers": { "ada": caller("of-ada"), "bob": caller("of-bob") } });
+        let config = Config::builder(folder.path()).serve(serve).build().unwrap();
+        config.store_secret("of-ada", "first-token-of-ada").unwrap();
+        let error = CurrentTokens::of(Arc::new(config.clone())).unwrap_err().to_string();
+        assert!(error.starts_with("`token` under [serve.callers.bob]: ") && error.contains("of-bob"), "{error}");
+        config.store_secret("of-bob", "token-of-bob-for-good").unwrap();
+
+        let config = Arc::new(config);
+        let current = CurrentTokens { look_interval: Duration::ZERO, ..CurrentTokens::of(config.clone()).unwrap() };
+        let holder = |token: &str| current.now().holder(token.as_bytes()).map(|(principal, _)| principal.to_string());
+        let bob = Some("token:bob".to_owned());
+        assert_eq!(holder("first-token-of-ada"), Some("token:ada".to_owned()));
+        config.store_secret("of-ada", "second-token-of-ada").unwrap();
+        assert_eq!(holder("first-token-of-ada"), None);
+        assert_eq!(
+            (holder("second-token-of-ada"), holder("token-of-bob-for-good")),
+            (Some("token:ada".into()), bob.clone())
+        );
+        SecretStore::open(&config.data_dir).unwrap().remove("of-ada").unwrap();
+        assert_eq!((holder("second-token-of-ada"), holder("token-of-bob-for-good")), (None, bob));
+        let own = std::fs::read_to_string(token::file(&config.data_dir)).unwrap();
+        assert_eq!(holder(own.trim()), Some("token".to_owned()));
+        std::fs::remove_file(token::file(&config.data_dir)).unwrap();
+        assert_eq!(holder(own.trim()), None);
+    }
+
+    #[test]
+    fn what_is_wrong_with_tokens_is_said_before_a_front_starts() {
+        let folder = tempfile::tempdir().unwrap();
+        let caller = |token: serde_json::Value| json!({ "profile": "default", "token": token });
+        let callers = json!({ "ada": caller(json!({ "secret": "of-ada" })), "bob": caller(json!("short")) });
+        let config = Config::builder(folder.path()).serve(json!({ "callers": callers })).build().unwrap();
+        let problems: Vec<_> =
+            token::problems(&config).into_iter().map(|problem| (problem.fatal, problem.message)).collect();
+        assert!(problems[0].0 && problems[0].1.contains("[serve.callers.ada]"), "{problems:?}");
+        assert!(!problems[1].0 && problems[1].1.contains("`token:bob` under [serve] has 5 bytes"), "{problems:?}");
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        assert!(!token::file(&config.data_dir).exists(), "a token was made");
+    }
+}
