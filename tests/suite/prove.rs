@@ -112,6 +112,27 @@ fn only_what_holds_for_every_call_is_called_proved() {
 }
 
 #[test]
+fn a_lost_forbid_with_a_pattern_that_begins_with_a_wildcard_is_found() {
+    let dir = TestDir::new("[sources.files]\ncomponent = \"builtin:filesystem\"\ncell = { read = [\"docs\"] }\n");
+    fs::create_dir(dir.path("docs")).unwrap();
+    let inside =
+        "permit (principal, action == Action::\"files__read\", resource) when { context.input.path like \"/srv/*\" };";
+    let forbid =
+        "forbid (principal, action, resource) when { context.input has path && context.input.path like \"*..*\" };";
+    fs::write(dir.path("old.cedar"), format!("{inside}\n{forbid}")).unwrap();
+    fs::write(dir.path("new.cedar"), inside).unwrap();
+    for solver in [Some(PathBuf::from(NONE)), solver()].into_iter().flatten() {
+        let (code, found) = prove(&dir, &solver, &["old.cedar", "new.cedar"]);
+        assert_eq!((code, &found["wider"]), (Some(1), &json!(true)), "{}: {found:#}", solver.display());
+        let path = found["call"]["arguments"]["path"].as_str().unwrap();
+        assert!(path.starts_with("/srv/") && path.contains(".."), "{path}");
+        let (code, found) = prove(&dir, &solver, &["--require-proof", "--calls", "200", "new.cedar", "old.cedar"]);
+        let expected = if solver == Path::new(NONE) { (Some(2), &json!(false)) } else { (Some(0), &json!(true)) };
+        assert_eq!((code, &found["proved"]), expected, "{}: {found:#}", solver.display());
+    }
+}
+
+#[test]
 fn policies_of_every_plugin_are_compared_by_search() {
     let dir = TestDir::new(CALCULATOR);
     let write = |name: &str, settings: &str, plugin: &str| {

@@ -62,6 +62,10 @@ pub(super) struct Args {
     /// Search, also where a proof is possible
     #[arg(long)]
     search: bool,
+
+    /// End with exit code 2 if nothing wider is found and there is no proof, so that a build relies on no search
+    #[arg(long, conflicts_with = "search")]
+    require_proof: bool,
 }
 
 pub(super) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
@@ -103,7 +107,7 @@ fn judged(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     answer.print(global.json)?;
     Ok(match answer.wider {
         Some(_) => ExitCode::FAILURE,
-        None if found.values().all(Result::is_ok) => ExitCode::SUCCESS,
+        None if found.values().all(Result::is_ok) && (answer.is_proved() || !args.require_proof) => ExitCode::SUCCESS,
         None => ExitCode::from(2),
     })
 }

@@ -9,6 +9,9 @@ use serde_json::Value;
 /// The longest text that is used as the name of a member, in bytes.
 const MAX_NAME: usize = 128;
 
+/// The most patterns that are joined, each with each: more would make most of the sample.
+const MAX_JOINED: usize = 12;
+
 /// The constants that policies compare with, as far as their settings show them.
 #[derive(Debug, Default)]
 pub(super) struct Constants {
@@ -18,6 +21,8 @@ pub(super) struct Constants {
     pub(super) arguments: NamedMembers,
     /// The members that policies name of a value that was calculated or bound to a variable: they can be anywhere.
     pub(super) members: BTreeSet<String>,
+    /// The constants with `*`, which stands for any text.
+    patterns: BTreeSet<String>,
 }
 
 /// Names of members, each with those of the members within it.
@@ -42,7 +47,27 @@ impl Constants {
         for policy in policies {
             found.add(&policy.settings, false);
         }
+        found.join_patterns();
         found
+    }
+
+    /// Adds texts that fit two patterns at once, such as `/srv//.git/` for `/srv/*` and `*/.git/*`: policies often permit
+    /// by one and forbid by the other.
+    fn join_patterns(&mut self) {
+        let patterns = || self.patterns.iter().take(MAX_JOINED);
+        let pairs = patterns().flat_map(|outer| patterns().map(move |inner| (outer, inner)));
+        let joined = pairs.filter(|(outer, inner)| outer != inner).map(|(outer, inner)| {
+            let filling = inner.replace('*', "");
+            outer.replacen('*', &filling, 1).replace('*', "").replace('?', "x")
+        });
+        self.texts.extend(joined);
+    }
+
+    fn add_constant(&mut self, text: &str) {
+        if text.contains('*') {
+            self.patterns.insert(text.to_owned());
+        }
+        self.texts.extend(instances(text));
     }
 
     fn add(&mut self, value: &Value, are_arguments: bool) {
@@ -65,12 +90,12 @@ impl Constants {
     /// Takes in a setting: itself, and what it quotes and names if it is a policy or a condition in some language.
     fn add_text(&mut self, text: &str) {
         if text.len() <= 128 && !text.contains('\n') {
-            self.texts.extend(instances(text));
+            self.add_constant(text);
         }
         let tokens = tokens(text);
         for token in &tokens {
             match token {
-                Token::Quoted(constant) => self.texts.extend(instances(constant)),
+                Token::Quoted(constant) => self.add_constant(constant),
                 Token::Word(word) => self.integers.extend(word.parse::<i64>().ok()),
                 Token::Sign(_) => {}
             }
@@ -234,7 +259,7 @@ pub(super) mod tests {
             "deny": [{ "tool": "shop__*", "arguments": { "deep.b": { "not": "/etc/*" } }, "when": "arguments.n < 7 && name != 'pay'" }],
             "limit": -3,
         }));
-        for text in ["team", "/srv/", "/srv/x", "shop__", "/etc/x", "pay"] {
+        for text in ["team", "/srv/", "/srv/x", "shop__", "/etc/x", "pay", "/srv//etc/"] {
             assert!(found.texts.contains(text), "{text}: {found:?}");
         }
         assert_eq!(found.integers, BTreeSet::from([-3, 7, 4096]));

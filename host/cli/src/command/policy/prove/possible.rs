@@ -154,7 +154,8 @@ mod tests {
         let config = Config::builder("/srv").source("quiet", json!({ "command": ["a"], "tags": ["t"] }));
         let config = config.source("b", json!({ "command": ["b"] })).source("c", json!({ "command": ["c"] }));
         let config = config.build().unwrap();
-        let items = ["b", "c"].map(|source| Arc::new(Item::unlisted_tool(&source.parse().unwrap(), "search__find")));
+        let items =
+            ["b", "c"].map(|source| Arc::new(Item::unlisted_tool(&source.parse().unwrap(), "find", "search__find")));
         let world = KnownCalls { config: &config, items: &items, schema: "" };
         let possible = Possible::new(&world, &[]);
         let of = |action: &str| {

@@ -66,6 +66,11 @@ impl ProveReport {
         }
     }
 
+    /// Reports whether the answer holds for every call that the schemas allow.
+    pub(super) fn is_proved(&self) -> bool {
+        matches!(self.method, FoundBy::Same | FoundBy::Proof { .. })
+    }
+
     fn to_json(&self) -> Value {
         let wider = self.wider.as_ref().map(|Wider { view, old, new }| {
             let call = &view.call;

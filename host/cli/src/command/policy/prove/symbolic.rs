@@ -31,8 +31,9 @@ const APPROVAL: &str = "requireApproval";
 /// The time for all proofs. Each takes milliseconds, unless policies do much arithmetic or compare many sets.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// The solver's own limit for one question, in milliseconds.
-const QUESTION: &str = "--tlimit-per=30000";
+/// The options of the solver: its limit for one question, in milliseconds; and patterns that begin with a wildcard, which
+/// releases such as Debian's refuse otherwise.
+const OPTIONS: [&str; 2] = ["--tlimit-per=30000", "--strings-exp"];
 
 /// The result of a proof.
 pub(super) enum Proof {
@@ -100,7 +101,7 @@ async fn implications(old: &str, new: &str, world: &KnownCalls<'_>, judge: &Judg
     let (schema, _) = Schema::from_cedarschema_str(world.schema).map_err(|error| error.to_string())?;
     let (types, _) = SchemaFragment::from_cedarschema_str(world.schema).map_err(|error| error.to_string())?;
     let types = types.to_json_value().map_err(|error| error.to_string())?;
-    let solver = LocalSolver::cvc5_with_args([QUESTION]).map_err(|_| {
+    let solver = LocalSolver::cvc5_with_args(OPTIONS).map_err(|_| {
         "the solver cvc5 is not installed; with it in PATH, or named by the variable CVC5, there would be a proof"
             .to_owned()
     })?;
