@@ -167,7 +167,10 @@ impl ProcessCell {
             // A granted path may lie in a folder of which the cell has its own otherwise, such as `/tmp`, so the grant
             // is checked first. Every stack trace names the files of the program itself, which it need not write.
             let granted = within(&path, &grant.read);
-            let of_program = needs.read.iter().any(|known| path.starts_with(known));
+            // So does the name by which the program was started, which may be a link.
+            let of_program = path == needs.program
+                || needs.links.contains_key(&path)
+                || needs.read.iter().any(|known| path.starts_with(known));
             let named = || self.is_named(&path);
             let access = match within(&path, &grant.write) {
                 true => continue,

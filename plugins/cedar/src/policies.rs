@@ -38,6 +38,11 @@ pub(crate) struct Named {
 impl Policies {
     /// Parses and checks the text of the setting `policies`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if text.trim_end().ends_with(".cedar") {
+            return Err(
+                "settings.policies: this is the name of a file; put the policies themselves there, between '''".into(),
+            );
+        }
         let set = PolicySet::from_str(text).map_err(|errors| located("policies", text, &errors, &errors))?;
         if set.templates().next().is_some() {
             return Err(

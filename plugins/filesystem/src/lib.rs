@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
-use std::path::{Path, PathBuf};
+use std::ops::Deref;
+use std::path::{Component, Path, PathBuf};
 
 use portcullis_plugin::{Effect, Failure, Tools, arguments, settings, text_result, tool};
 use serde_json::json;
@@ -27,13 +28,13 @@ struct Filesystem {
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct List {
-    path: Option<PathBuf>,
+    path: Option<PlainPath>,
 }
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Read {
-    path: PathBuf,
+    path: PlainPath,
     #[serde(default)]
     offset: u64,
     limit: Option<u64>,
@@ -42,8 +43,30 @@ struct Read {
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Write {
-    path: PathBuf,
+    path: PlainPath,
     text: String,
+}
+
+/// A path without `..`. A policy compares the text of a path, and such a part leads elsewhere than the text says.
+#[derive(serde::Deserialize)]
+#[serde(try_from = "PathBuf")]
+struct PlainPath(PathBuf);
+
+impl TryFrom<PathBuf> for PlainPath {
+    type Error = &'static str;
+
+    fn try_from(path: PathBuf) -> Result<Self, Self::Error> {
+        let leads_up = path.components().any(|part| part == Component::ParentDir);
+        if leads_up { Err("a path must not have `..` in it; name the file or folder itself") } else { Ok(Self(path)) }
+    }
+}
+
+impl Deref for PlainPath {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
 }
 
 impl Tools for Filesystem {
@@ -55,7 +78,8 @@ impl Tools for Filesystem {
     }
 
     fn definitions(&self) -> Result<String, String> {
-        let path = json!({ "type": "string", "description": "An absolute path, within a granted folder." });
+        let path =
+            json!({ "type": "string", "description": "An absolute path without `..`, within a granted folder." });
         let number = |text| json!({ "type": "integer", "minimum": 0, "description": text });
         let tools = json!([
             tool(
@@ -88,7 +112,7 @@ impl Tools for Filesystem {
                 "search",
                 "Finds files by a glob over their names, and lines of text files by a text that they contain.",
                 json!({
-                    "path": { "type": "string", "description": "Where to search; without it, in all granted folders." },
+                    "path": { "type": "string", "description": "Where to search, an absolute path without `..`; without it, in all granted folders." },
                     "name": { "type": "string", "description": "A glob over file names, such as *.md." },
                     "text": { "type": "string", "description": "The text that a line must contain; case is ignored." },
                 }),
@@ -117,7 +141,7 @@ impl Tools for Filesystem {
 
 impl Filesystem {
     fn list(&self, List { path }: &List) -> Result<String, String> {
-        let Some(path) = path else {
+        let Some(path) = path.as_deref() else {
             let folders = self.folders.iter().map(|folder| format!("{}/\n", folder.display()));
             return Ok(folders.collect());
         };
@@ -143,6 +167,7 @@ impl Filesystem {
 }
 
 fn read(Read { path, offset, limit }: &Read) -> Result<String, String> {
+    let path: &Path = path;
     let broken = |error| failed("read", path, &error);
     if !fs::metadata(path).map_err(broken)?.is_file() {
         return Err(format!("{} is not a file; `list` shows what is in a folder", path.display()));
@@ -173,6 +198,7 @@ fn read(Read { path, offset, limit }: &Read) -> Result<String, String> {
 
 /// Writes a file. Concurrent readers see the old file or the new one; of several concurrent writers, one comes last.
 fn write(Write { path, text }: &Write) -> Result<String, String> {
+    let path: &Path = path;
     let broken = |error| failed("written", path, &error);
     let (Some(folder), Some(_)) = (path.parent(), path.file_name()) else {
         return Err(format!("{} does not name a file", path.display()));

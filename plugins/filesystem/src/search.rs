@@ -23,7 +23,7 @@ const LINE_BYTES: usize = 300;
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Search {
-    path: Option<PathBuf>,
+    path: Option<super::PlainPath>,
     name: Option<Glob>,
     text: Option<String>,
 }
@@ -39,7 +39,7 @@ impl Search {
     pub(crate) fn run(&self, folders: &[PathBuf]) -> Result<String, String> {
         let text = self.text.as_ref().map(|text| text.to_lowercase());
         let mut found = Found::default();
-        match &self.path {
+        match self.path.as_deref() {
             Some(path) => {
                 // A folder that disappears during the search is skipped, but one that was asked for must exist.
                 fs::read_dir(path).map_err(|error| super::failed("searched", path, &error))?;

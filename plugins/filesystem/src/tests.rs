@@ -102,3 +102,18 @@ fn the_definitions_are_true_of_the_tools() {
     let Err(Failure::InvalidArguments(why)) = call(&filesystem, "read", json!({ "file": "x" })) else { panic!() };
     assert!(why.contains("unknown field `file`"), "{why}");
 }
+
+#[test]
+fn a_path_that_leads_up_is_refused_by_every_tool() {
+    let (dir, filesystem) = folder();
+    let path = dir.path().join("docs/../docs/a.md");
+    for (tool, more) in
+        [("list", json!({})), ("read", json!({})), ("write", json!({ "text": "x" })), ("search", json!({}))]
+    {
+        let mut arguments = more;
+        arguments["path"] = json!(path);
+        let Err(Failure::InvalidArguments(why)) = call(&filesystem, tool, arguments) else { panic!("{tool}") };
+        assert!(why.contains("must not have `..`"), "{tool}: {why}");
+    }
+    assert_eq!(fs::read_to_string(dir.path().join("docs/a.md")).unwrap(), "# One\nA Needle here\n");
+}
