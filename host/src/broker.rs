@@ -161,8 +161,11 @@ impl Broker {
     /// Opens a session for a program that calls by itself, and records it. Opens no source. `client` is the name of the
     /// program in the record.
     ///
+    /// Cancellation: a session whose beginning was recorded ends as abandoned.
+    ///
     /// # Errors
-    /// [`RpcError`] if the profile is unknown, the ledger cannot record the session, or the broker has shut down.
+    /// [`RpcError::INVALID_REQUEST`] if the profile is unknown; [`RpcError::INTERNAL`] if the ledger cannot record the
+    /// session, or the broker has shut down.
     pub async fn open_session(
         &self,
         profile: &ProfileName,
@@ -307,6 +310,8 @@ impl Broker {
     /// `broker.stopped`, is in the ledger alone: no sink gets it, because it is written when they have ended.
     /// Idempotent. A broker that is dropped instead leaves its chain open in the ledger until the process ends, and its
     /// tasks run on.
+    ///
+    /// Cancellation: the broker answers no further call, and what was not yet closed stays open; call it again.
     pub async fn shutdown(&self) {
         self.inner.stopping.send_replace(true);
         drop(self.background.control.lock().await.take());

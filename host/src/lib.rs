@@ -1,8 +1,8 @@
 //! Portcullis is a deny-by-default broker for the Model Context Protocol.
 //!
 //! An agent connects to one endpoint. Behind it are many tool sources, none of which is trusted. Every call passes a
-//! gate of plugins, which are WebAssembly or the program's own, and no call reaches a source before the ledger has
-//! recorded it.
+//! gate of plugins, which are WebAssembly or the program's own, and no call that can have an effect reaches a source before
+//! its record is on disk.
 //!
 //! # The way of a call
 //! 1. A [`Config`] describes what is configured. [`Broker::build`] loads the plugins and opens the ledger; it starts no
@@ -19,7 +19,8 @@
 //!    By default, a question comes before each call of a source that can write or reach a network, and of every
 //!    [`NativeSource`]. If nobody answers, [`Session::call_tool`] waits for 50 seconds and returns
 //!    [`RpcError::PENDING`]. Answer the [`Inbox`], or set [`Approve::Never`] for the [profile](ProfileTable).
-//! 5. The ledger makes the intent durable. Only then does the call reach its source.
+//! 5. The ledger records the intent. If the call can have an effect, it reaches its source only when the record is on disk;
+//!    `durability = "all"` has every call wait.
 //! 6. The outcome passes the gate too and is recorded, and the caller gets what the gate released. [`verify_ledger`]
 //!    checks the records.
 //!

@@ -84,6 +84,20 @@ pub use portcullis_config::PluginTable;
 /// ```
 #[doc(inline)]
 pub use portcullis_config::ProfileTable;
+/// The front for agents that connect over HTTP, written with methods: `[serve]`.
+///
+/// # Example
+/// ```
+/// use portcullis::{Config, ServeTable};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let serve = ServeTable::new().listen("127.0.0.1:8099".parse()?).caller("ci", "default", "ci-token");
+/// let config = Config::builder("/var/lib/my-program").serve(serve).build()?;
+/// # Ok(())
+/// # }
+/// ```
+#[doc(inline)]
+pub use portcullis_config::ServeTable;
 /// A source, written with methods: `[sources.NAME]`.
 ///
 /// # Example
@@ -107,10 +121,10 @@ pub use portcullis_config::SourceTable;
 /// ```
 /// # use portcullis::{CallView, Verdict};
 /// fn only_reads(call: &CallView) -> Verdict {
-///     if call.tool().starts_with("files__read") {
+///     if call.source().as_str() == "files" && call.tool().starts_with("read") {
 ///         return Verdict::Pass;
 ///     }
-///     Verdict::ask("not-a-read", format!("{} wants to use {}", call.principal(), call.tool()))
+///     Verdict::ask("not-a-read", format!("{} wants to use {}", call.principal(), call.exposed_name()))
 /// }
 /// ```
 #[doc(inline)]
@@ -129,7 +143,7 @@ pub use portcullis_core::call::CallView;
 ///     }
 /// }
 /// # fn main() -> Result<(), portcullis::error::NameError> {
-/// let pay: CallViewBuilder = CallView::builder("bank".parse()?, "bank__pay", &json!({ "amount": 900 }));
+/// let pay: CallViewBuilder = CallView::builder("bank".parse()?, "pay", &json!({ "amount": 900 }));
 /// assert_eq!(small_sums(&pay.build()), Verdict::deny("large", "more than 100"));
 /// # Ok(())
 /// # }
@@ -149,7 +163,7 @@ pub use portcullis_core::call::CallViewBuilder;
 ///     }
 /// }
 /// # fn main() -> Result<(), portcullis::error::NameError> {
-/// let mail = CallView::builder("mail".parse()?, "mail__send", &serde_json::json!({}));
+/// let mail = CallView::builder("mail".parse()?, "send", &serde_json::json!({}));
 /// let sixth = mail.earlier_calls(EarlierCalls::stated(9, 5)).build();
 /// assert_ne!(at_most_five(&sixth), Verdict::Pass);
 /// # Ok(())
@@ -350,7 +364,7 @@ pub use portcullis_wasm::NativeError;
 ///     }
 ///
 ///     async fn check(&self, call: &CallView) -> Result<Verdict, NativeError> {
-///         Ok(Verdict::ask("out-of-hours", format!("{} is called outside working hours", call.tool())))
+///         Ok(Verdict::ask("out-of-hours", format!("{} is called outside working hours", call.exposed_name())))
 ///     }
 /// }
 /// ```

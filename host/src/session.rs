@@ -67,7 +67,8 @@ pub use tool::{Progress, Tool, ToolResult};
 /// The most characters of an unknown name that messages and records repeat.
 const MAX_NAME_SHOWN: usize = 128;
 
-/// One agent's connection under one profile; a *run* in the ledger.
+/// One agent's connection under one profile; a *run* in the ledger. It has methods for tools; prompts, resources and
+/// whatever else MCP has are used over [`connect`](crate::connect), with an MCP client.
 ///
 /// # Example
 /// ```
@@ -118,6 +119,12 @@ impl Session {
     #[must_use]
     pub fn caller(&self) -> Arc<Caller> {
         Arc::clone(&self.current().caller)
+    }
+
+    /// Returns the identifier of the session, which the ledger has for each of its calls as `run`.
+    #[must_use]
+    pub fn id(&self) -> String {
+        self.caller().session.to_string()
     }
 
     /// Forgets what the session has seen, for policies about information flow. Returns the labels that it had.
@@ -224,7 +231,10 @@ impl Session {
     }
 
     /// Ends the run in the ledger, after waiting for at most three seconds until the agent's last notifications have
-    /// reached their sources. Idempotent.
+    /// reached their sources. Calls in flight end as they would have ended; later ones are refused with the reason
+    /// `session-ended`. Idempotent.
+    ///
+    /// Cancellation: the run may not be ended; it ends when the session is dropped.
     pub async fn close(&self) {
         self.agent_side.notifications.finish().await;
         self.current().end(RunStatus::Ended, None);

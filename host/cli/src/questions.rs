@@ -34,7 +34,7 @@ fn line(event: &QuestionEvent, switch: &str) -> String {
                 asked.id
             )
         }
-        QuestionEvent::Answered { question, approved, by } => {
+        QuestionEvent::Answered { question, approved, by, .. } => {
             let word = if *approved { "approved" } else { "refused" };
             format!("question {}: {word} by {}", question.id, escape_hidden(by))
         }

@@ -78,7 +78,7 @@ pub use serve::ServeConfig;
 pub use sink::RemoteSinkConfig;
 pub use source::{OWN_HEADERS, TIMEOUT};
 pub use syslog::SyslogAddress;
-pub use tables::{PluginTable, ProfileTable, SourceTable};
+pub use tables::{PluginTable, ProfileTable, ServeTable, SourceTable};
 pub use telemetry::TelemetryConfig;
 pub use wrap::WrapOptions;
 

@@ -38,7 +38,8 @@ impl Config {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let folder = tempfile::tempdir()?;
     /// # let folder = folder.path();
-    /// use portcullis_config::{Config, SourceTable};
+    /// # use portcullis_config as portcullis;
+    /// use portcullis::{Config, SourceTable};
     /// let search = SourceTable::url("https://mcp.example.com/mcp");
     /// let headers = serde_json::json!({ "X-Api-Key": { "secret": "search-key" } });
     /// let config = Config::builder(folder).source("search", search.key("headers", headers)).build()?;

@@ -1,5 +1,6 @@
 //! Tables of a configuration, written with methods instead of JSON. What a method cannot say, `key` says.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use serde::Serialize;
@@ -23,6 +24,11 @@ pub struct PluginTable(Map<String, Value>);
 #[derive(Debug, Clone, Default, PartialEq)]
 #[must_use = "a table does nothing until a builder gets it"]
 pub struct ProfileTable(Map<String, Value>);
+
+/// The HTTP front, `[serve]`, for [`ConfigBuilder::serve`](super::ConfigBuilder::serve).
+#[derive(Debug, Clone, Default, PartialEq)]
+#[must_use = "a table does nothing until a builder gets it"]
+pub struct ServeTable(Map<String, Value>);
 
 impl SourceTable {
     /// Returns a source that is a WebAssembly component: `builtin:NAME`, a file, or a reference to a registry.
@@ -143,6 +149,41 @@ impl ProfileTable {
     }
 }
 
+impl ServeTable {
+    /// Returns a front with nothing but defaults: it listens on 127.0.0.1:8765, and its token is generated.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the address to listen on.
+    pub fn listen(self, address: SocketAddr) -> Self {
+        self.key("listen", address.to_string())
+    }
+
+    /// Sets the host names under which the front is called, beside loopback names and the address that it listens on.
+    pub fn hosts(self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.key("hosts", texts(names))
+    }
+
+    /// Sets the web origins from which requests are accepted, such as `https://app.example.com`.
+    pub fn origins(self, origins: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.key("origins", texts(origins))
+    }
+
+    /// Adds a caller that has a profile and a token of its own: the secret of this name, which
+    /// [`Config::store_secret`](super::Config::store_secret) stores.
+    pub fn caller(mut self, name: &str, profile: &str, secret: &str) -> Self {
+        insert(&mut self.0, "callers", name, json!({ "profile": profile, "token": { "secret": secret } }));
+        self
+    }
+
+    /// Sets any key of the table.
+    pub fn key(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.0.insert(key.to_owned(), value.into());
+        self
+    }
+}
+
 impl From<SourceTable> for Value {
     fn from(table: SourceTable) -> Self {
         Self::Object(table.0)
@@ -151,6 +192,12 @@ impl From<SourceTable> for Value {
 
 impl From<PluginTable> for Value {
     fn from(table: PluginTable) -> Self {
+        Self::Object(table.0)
+    }
+}
+
+impl From<ServeTable> for Value {
+    fn from(table: ServeTable) -> Self {
         Self::Object(table.0)
     }
 }

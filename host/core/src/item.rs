@@ -156,10 +156,10 @@ impl Item {
         Self::unlisted((source, tags), ItemKind::Resource, uri, exposed)
     }
 
-    /// Returns a tool of which only the name is known.
+    /// Returns a tool of which only the names are known: the one at its source, and the one that the agent sees.
     #[must_use]
-    pub fn unlisted_tool(source: &SourceName, exposed: &str) -> Self {
-        Self::unlisted((source, &[]), ItemKind::Tool, exposed, exposed)
+    pub fn unlisted_tool(source: &SourceName, name: &str, exposed: &str) -> Self {
+        Self::unlisted((source, &[]), ItemKind::Tool, name, exposed)
     }
 
     fn unlisted((source, tags): (&SourceName, &[String]), kind: ItemKind, name: &str, exposed: &str) -> Self {

@@ -14,7 +14,7 @@ pub const USER: u32 = 1000;
 pub enum Launcher {
     /// The running program itself, whose `main` calls `main_if_asked` first.
     SelfExec,
-    /// Another program whose `main` does so, such as the `portcullis-jail` binary.
+    /// Another program whose `main` does so: `portcullis`, or the smaller `portcullis-jail` of the crate of that name.
     Path(PathBuf),
 }
 

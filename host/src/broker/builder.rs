@@ -114,6 +114,9 @@ impl BrokerBuilder {
     /// Builds the broker: loads and configures the plugins, opens the ledger, prepares the sources. Starts no source
     /// and binds no address.
     ///
+    /// Cancellation: nothing keeps running. A chain of the ledger that was begun stays without an end, as after a crash,
+    /// until the next broker seals it.
+    ///
     /// # Errors
     /// [`BuildError`]: the first thing that cannot be used. Nothing keeps running then. A policy, sink or source that
     /// was added and that the configuration does not name is one of them: a policy that nobody asks would protect

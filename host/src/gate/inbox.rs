@@ -147,7 +147,9 @@ pub struct Question {
     pub cut: bool,
     /// True if the tool may destroy something or reach beyond its source.
     pub grave: bool,
-    /// The scopes that an answer may have.
+    /// The scopes that a yes may have: `once` (for this call), `arguments` (for the same arguments), `session` (for the
+    /// tool in this session), `principal` (for the tool and this caller), `hour` (the wider of these two, for an hour),
+    /// and `always` (the tool is accepted until it changes).
     pub scopes: Vec<&'static str>,
     /// The number of identical calls that wait for this answer now.
     pub waiting: usize,

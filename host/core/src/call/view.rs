@@ -73,17 +73,37 @@ impl CallView {
         self.call.method.as_str()
     }
 
-    /// Returns the name of the item by which the caller calls it, such as `files__read`. For a request about no item it
-    /// is the name of the source.
-    #[must_use]
-    pub fn tool(&self) -> &str {
-        &self.call.item.exposed
-    }
-
     /// Returns the source that the call is for.
     #[must_use]
     pub fn source(&self) -> &SourceName {
         self.call.source()
+    }
+
+    /// Returns the name of the item at its source, such as `read`: a tool or a prompt, or the URI of a resource. It is
+    /// empty for a request about no item.
+    #[must_use]
+    pub fn tool(&self) -> &str {
+        &self.call.item.name
+    }
+
+    /// Returns the name of the item by which the caller calls it, such as `files__read`. For a request about no item it
+    /// is the name of the source.
+    #[must_use]
+    pub fn exposed_name(&self) -> &str {
+        &self.call.item.exposed
+    }
+
+    /// Returns the definition of the item as its source wrote it: of a tool an MCP `Tool`. The source can write anything
+    /// into it.
+    #[must_use]
+    pub fn definition(&self) -> &Json {
+        &self.call.item.definition
+    }
+
+    /// Returns the tags that the configuration gives the source.
+    #[must_use]
+    pub fn tags(&self) -> &[String] {
+        &self.call.item.tags
     }
 
     /// Returns the arguments, an object. Values that a transform hid stand there as placeholders.
@@ -96,6 +116,12 @@ impl CallView {
     #[must_use]
     pub fn principal(&self) -> &Principal {
         &self.call.caller.principal
+    }
+
+    /// Returns the identifier of the session, which the ledger has for each call as `run`.
+    #[must_use]
+    pub fn session(&self) -> &str {
+        self.call.caller.session.as_str()
     }
 
     /// Returns the profile under which the call is made.

@@ -14,7 +14,8 @@
 pub struct GivenAnswer {
     /// True if the answer is yes.
     pub approve: bool,
-    /// The scope of a yes. Absent, it is `once`; with an end, the widest offered scope that can have one.
+    /// The scope of a yes, one of [`Question::scopes`](super::Question::scopes). Absent, it is `once`; with an end, the
+    /// widest offered scope that can have one.
     pub scope: Option<String>,
     /// The time at which a yes ends, in milliseconds since the Unix epoch, for the scopes `session` and `principal`.
     pub until: Option<u64>,
@@ -73,7 +74,7 @@ pub enum AnswerRoute {
 /// ```
 /// # fn show(result: &portcullis::AnswerResult) {
 /// if !result.waited {
-///     println!("nobody waits for {} any more: the next identical call gets this answer", result.tool);
+///     println!("nobody waits for {} any more: a yes counts for the next identical call", result.tool);
 /// }
 /// # }
 /// ```
@@ -92,6 +93,7 @@ pub struct AnswerResult {
     /// The time at which the answer ends, in milliseconds since the Unix epoch, if the person chose one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
-    /// True if a call was waiting for it; if not, the next identical call passes.
+    /// True if a call was waiting for it. If not, a yes lets the next identical call pass, for 24 hours, and after a no
+    /// that call asks again.
     pub waited: bool,
 }

@@ -18,7 +18,7 @@ const MAX_EVENTS: usize = 2 * MAX_OPEN;
 /// use portcullis::QuestionEvent;
 /// match event {
 ///     QuestionEvent::Asked(question) => println!("{} waits", question.id),
-///     QuestionEvent::Answered { question, approved, by } => println!("{by} said {approved} to {}", question.id),
+///     QuestionEvent::Answered { question, approved, by, .. } => println!("{by} said {approved} to {}", question.id),
 ///     _ => {}
 /// }
 /// # }
@@ -29,6 +29,7 @@ pub enum QuestionEvent {
     /// A question is open, and recorded. It is as [`Inbox::list`](super::Inbox::list) shows it at that moment.
     Asked(Arc<Question>),
     /// A question is answered, or has expired.
+    #[non_exhaustive]
     Answered {
         /// The question, as it was when the answer arrived.
         question: Arc<Question>,

@@ -17,6 +17,8 @@ use crate::protocol::{Json, Method};
 pub struct CallViewBuilder {
     source: SourceName,
     tool: String,
+    exposed: String,
+    definition: Json,
     arguments: Json,
     principal: Principal,
     profile: ProfileName,
@@ -29,13 +31,15 @@ pub struct CallViewBuilder {
 }
 
 impl CallView {
-    /// Returns a builder of a call (`tools/call`) for the test of a policy. `tool` is the name by which the caller
-    /// calls the tool, such as `files__read`, and `arguments` are an object. The principal is `test`, and the profile
-    /// is `default`, of medium trust.
-    pub fn builder(source: SourceName, tool: impl Into<String>, arguments: &impl serde::Serialize) -> CallViewBuilder {
+    /// Returns a builder of a call (`tools/call`) for the test of a policy. `tool` is the name of the tool at its source,
+    /// such as `read`; the caller calls it `SOURCE__read`. `arguments` are an object. The principal is `test`, and the
+    /// profile is `default`, of medium trust.
+    pub fn builder(source: SourceName, tool: &str, arguments: &impl serde::Serialize) -> CallViewBuilder {
         CallViewBuilder {
+            exposed: format!("{source}__{tool}"),
+            definition: Json::of(&serde_json::json!({ "name": tool })),
             source,
-            tool: tool.into(),
+            tool: tool.to_owned(),
             arguments: Json::of(arguments),
             principal: Principal::established("test"),
             profile: ProfileName::default(),
@@ -50,6 +54,16 @@ impl CallView {
 }
 
 impl CallViewBuilder {
+    /// Sets the name by which the caller calls the tool.
+    pub fn exposed_name(self, name: impl Into<String>) -> Self {
+        Self { exposed: name.into(), ..self }
+    }
+
+    /// Sets the definition that the source gives, an MCP `Tool`.
+    pub fn definition(self, definition: &impl serde::Serialize) -> Self {
+        Self { definition: Json::of(definition), ..self }
+    }
+
     /// Sets who calls.
     pub fn principal(self, principal: Principal) -> Self {
         Self { principal, ..self }
@@ -93,11 +107,13 @@ impl CallViewBuilder {
     /// Makes the call.
     #[must_use]
     pub fn build(self) -> CallView {
-        let Self { source, tool, arguments, principal, profile, trust, client, risk, outcome, labels, earlier } = self;
+        let Self { source, tool, exposed, definition, arguments, .. } = self;
+        let Self { principal, profile, trust, client, risk, outcome, labels, earlier, .. } = self;
         let caller = Arc::new(Caller { principal, profile, trust, session: SessionId::new(), client: client.into() });
-        let params = Json::of(&serde_json::json!({ "name": &tool, "arguments": arguments }));
+        let params = Json::of(&serde_json::json!({ "name": &exposed, "arguments": arguments }));
         let params = Params::parse(&Method::ToolsCall, params);
-        let item = Arc::new(Item::unlisted_tool(&source, &tool));
+        let item = Item { definition, ..Item::unlisted_tool(&source, &tool, &exposed) };
+        let item = Arc::new(item);
         let call = Call { earlier, ..Call::new(&Method::ToolsCall, params, &caller, item, risk) };
         let call = Arc::new(call);
         let phase = if outcome.is_some() { Phase::Result } else { Phase::Call };
@@ -115,14 +131,17 @@ mod tests {
     #[test]
     fn a_call_is_made_up_of_what_a_test_says_and_is_otherwise_as_strict_as_it_can_be() {
         let source: SourceName = "files".parse().unwrap();
-        let call = CallView::builder(source.clone(), "files__read", &serde_json::json!({ "path": "/a" })).build();
-        assert_eq!((call.tool(), call.source(), call.method()), ("files__read", &source, "tools/call"));
+        let call = CallView::builder(source.clone(), "read", &serde_json::json!({ "path": "/a" })).build();
+        assert_eq!((call.exposed_name(), call.source(), call.method()), ("files__read", &source, "tools/call"));
+        assert_eq!(call.tool(), "read");
         assert_eq!(call.arguments().as_str(), r#"{"path":"/a"}"#);
         assert_eq!((call.principal().as_str(), call.profile().as_str(), call.client()), ("test", "default", ""));
         assert_eq!((call.trust(), call.risk(), call.phase()), (TrustLevel::Medium, Risk::Risky, Phase::Call));
         assert_eq!((call.outcome(), call.labels()), (None, None));
 
-        let call = CallView::builder(source, "files__read", &serde_json::json!({}))
+        let call = CallView::builder(source, "read", &serde_json::json!({}))
+            .exposed_name("read_file")
+            .definition(&serde_json::json!({ "name": "read", "title": "Read" }))
             .principal("ada".parse().unwrap())
             .profile("guest".parse().unwrap())
             .trust(TrustLevel::Low)
@@ -135,5 +154,7 @@ mod tests {
         assert_eq!((call.trust(), call.risk(), call.phase()), (TrustLevel::Low, Risk::Harmless, Phase::Result));
         assert_eq!(call.labels(), Some(["untrusted".to_owned()].as_slice()));
         assert!(call.outcome_is_error());
+        assert_eq!((call.exposed_name(), call.tool()), ("read_file", "read"));
+        assert_eq!(call.definition().get_str("title").as_deref(), Some("Read"));
     }
 }
