@@ -195,7 +195,7 @@ def an_unknown_server(journey):
 
 
 def a_question_answered(journey):
-    """A call that asks, and its answer in another terminal"""
+    """A call that asks, and its answer"""
     (journey.work / "portcullis.toml").write_text(
         '[sources.calc]\ncomponent = "builtin:calculator"\n[profiles.default]\napprove = "always"\n')
     journey.type("portcullis", "trust", "--yes")
