@@ -23,7 +23,7 @@ use crate::command::{
     after_long_help = "\
 Exit codes:
   0    the command did what was asked, and what it reports is good
-  1    it failed, or what it reports is not good: a call failed, a source is broken, a ledger was tampered with
+  1    it failed, or what it reports is not good: a call failed, a required source is missing, a ledger was tampered with
   2    the arguments are invalid; for `audit verify`, `scan`, `evaluate`, `replay` and `policy prove`, the input cannot be judged
   130  it was interrupted, with Ctrl-C or another signal, before it was done
   141  the reader of its output went away, as with `portcullis audit | head`

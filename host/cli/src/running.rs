@@ -80,7 +80,7 @@ impl RunningSession {
             tokio::select! {
                 read = self.input.read_until(b'\n', &mut line) => {
                     if read.context("the running broker cannot be read from")? == 0 {
-                        bail!("the running broker has ended; `portcullis audit tail` says how far the call got");
+                        bail!("the running broker has ended; `portcullis audit` says how far the call got");
                     }
                 }
                 Some(answered) = questions.join_next() => {

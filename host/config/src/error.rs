@@ -202,7 +202,8 @@ fn of_other_type(message: &str, value: &str) -> Option<String> {
     let number = message.starts_with("invalid type: integer") || message.starts_with("invalid type: floating point");
     if number && message.ends_with("expected a string") {
         return Some(format!(
-            "write it in quotes; a time has a unit, as in \"{value}s\", and so has a size, as in \"{value}MiB\""
+            "write it in quotes; a time has a unit, as in \"{value}s\", so has a size, as in \"{value}MiB\", and an address has a \
+             host, as in \"127.0.0.1:{value}\""
         ));
     }
     None
@@ -215,6 +216,9 @@ pub fn type_hint(message: &str) -> Option<String> {
     let (found, expected) = types.rsplit_once(", expected ")?;
     match expected {
         "a boolean" if found.starts_with("string") => Some("write true or false, without quotes".to_owned()),
+        "a sequence" if found == "map" => {
+            Some("write two brackets around the name of each entry, as in [[policies]]".to_owned())
+        }
         "a sequence" => {
             let item = found.strip_prefix("string ").unwrap_or("\"…\"");
             Some(format!("write a list: [{item}]"))

@@ -64,6 +64,11 @@ pub(super) fn learned(learned: &Learned) {
     if !learned.lines.is_empty() {
         output::message(&format!("{BOLD}the cell{BOLD:#}"));
         learned.lines.iter().for_each(|line| output::message(&described(line)));
+    } else if all > 0 && worked == 0 {
+        output::message(
+            "nothing is proposed, although no call was answered without an error: files in /tmp, /etc, /usr and /var are never \
+             proposed, so look at what the calls say",
+        );
     } else if failure.is_none() {
         output::message("the cell lacks nothing that was tried");
     }

@@ -95,6 +95,11 @@ impl Case {
             && expected != code
         {
             lines.push(format!("expected the code {expected:?}, and {}", decision.described()));
+        } else if self.code.is_none() && decision.verdict.code().is_some_and(|code| code.starts_with("plugin-")) {
+            lines.push(format!(
+                "expected a verdict, and a plugin failed: {}; a case that means this has its `code`",
+                decision.described()
+            ));
         }
         if let Some(expected) = &self.message
             && !decision.reasons.iter().any(|reason| reason.contains(expected.as_str()))
