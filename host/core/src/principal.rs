@@ -18,8 +18,8 @@ const RESERVED: [&str; 8] = ["local", "token", "jwt", "cli", "anonymous", "demo"
 ///
 /// Fronts say `local` (the user who started the broker), `token`, `token:NAME` and `jwt:SUBJECT`. A program that embeds
 /// the broker makes its own of text: 1 to 256 bytes without hidden characters, which are none of these and do not begin
-/// with `cli`, `anonymous`, `demo`, `evaluate` or `learn`, alone or before a colon. [`Principal::local`] is for programs that
-/// act for the user who started them, and has what that user answered.
+/// with `cli`, `anonymous`, `demo`, `evaluate` or `learn`, alone or before a colon. [`Principal::local`] is for programs
+/// that act for the user who started them, and has what that user answered.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Principal(Arc<str>);
 

@@ -56,7 +56,8 @@ impl Session {
     /// [`RpcError`] of the source, or of the broker, which says why in [`RpcError::reason`]: among others `not-sent` if
     /// no source could be reached and `outcome-unknown` if one may have acted; what a policy or a person refused has
     /// the code [`RpcError::DENIED`], a question that nobody has answered yet [`RpcError::PENDING`] (the same call may
-    /// be sent again: a yes that was given meanwhile lets it pass, and after a no it asks again), an unknown tool [`RpcError::INVALID_PARAMS`].
+    /// be sent again: a yes that was given meanwhile lets it pass, and after a no it asks again), an unknown tool
+    /// [`RpcError::INVALID_PARAMS`].
     pub async fn call_tool(&self, tool: &str, arguments: &impl Serialize) -> Result<ToolResult, RpcError> {
         let params = Json::of(&json!({ "name": tool, "arguments": written(arguments)? }));
         self.call_with(params, Arc::new(NoAgent)).await

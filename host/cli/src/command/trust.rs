@@ -168,7 +168,7 @@ fn described(found: &ConfigCandidate, before: Option<&TrustRecord>) -> Result<St
         None => format!("{BOLD}{shown}{BOLD:#} is not trusted yet. It would do this:\n"),
         Some(before) => {
             format!(
-                "{BOLD}{shown}{BOLD:#} is not what was trusted on {}. This is different:\n",
+                "{BOLD}{shown}{BOLD:#} is not what you trusted on {}. This is different:\n",
                 escape_hidden(&before.at)
             )
         }
