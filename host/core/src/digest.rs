@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use data_encoding::HEXLOWER;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
@@ -32,7 +31,8 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sha256:{}", HEXLOWER.encode_display(&self.0))
+        f.write_str("sha256:")?;
+        f.write_str(&hex(&self.0))
     }
 }
 
@@ -75,7 +75,8 @@ pub struct DigestError;
 
 /// Returns lower-case hexadecimal digits, two for each byte.
 pub fn hex(bytes: &[u8]) -> String {
-    HEXLOWER.encode(bytes)
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.map(|digit| char::from(if digit < 10 { b'0' + digit } else { b'a' - 10 + digit })).collect()
 }
 
 #[cfg(test)]
