@@ -88,13 +88,8 @@ pub use portcullis_config::ProfileTable;
 ///
 /// # Example
 /// ```
-/// use portcullis::{Config, ServeTable};
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let serve = ServeTable::new().listen("127.0.0.1:8099".parse()?).caller("ci", "default", "ci-token");
-/// let config = Config::builder("/var/lib/my-program").serve(serve).build()?;
-/// # Ok(())
-/// # }
+/// use portcullis::ServeTable;
+/// let serve = ServeTable::new().hosts(["broker.example.com"]).caller("ci", "default", "ci-token");
 /// ```
 #[doc(inline)]
 pub use portcullis_config::ServeTable;
