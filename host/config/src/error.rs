@@ -217,7 +217,7 @@ pub fn type_hint(message: &str) -> Option<String> {
     match expected {
         "a boolean" if found.starts_with("string") => Some("write true or false, without quotes".to_owned()),
         "a sequence" if found == "map" => {
-            Some("write two brackets around the name of each entry, as in [[policies]]".to_owned())
+            Some("write a list; a list of tables has two brackets, as in [[policies]]".to_owned())
         }
         "a sequence" => {
             let item = found.strip_prefix("string ").unwrap_or("\"…\"");

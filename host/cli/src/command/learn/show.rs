@@ -66,7 +66,7 @@ pub(super) fn learned(learned: &Learned) {
         learned.lines.iter().for_each(|line| output::message(&described(line)));
     } else if all > 0 && worked == 0 {
         output::message(
-            "nothing is proposed, although no call was answered without an error: files in /tmp, /etc, /usr and /var are never \
+            "nothing is proposed, although no call was answered without an error: what lies in /tmp, /etc or /usr is never \
              proposed, so look at what the calls say",
         );
     } else if failure.is_none() {
