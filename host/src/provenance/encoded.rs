@@ -91,27 +91,33 @@ fn backwards(text: &str) -> String {
 fn decoded(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     found.extend(unescaped(text));
-    let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '-' | '_');
-    for run in text.split(|c: char| !inside(c)).filter(|run| run.len() >= SHORTEST) {
+    for run in text.as_bytes().split(|byte| !is_inside(*byte)).filter(|run| run.len() >= SHORTEST) {
         runs(run, &mut found);
         // The signs of base64 also divide the parts of a path or a name.
-        let parts = run.split(['/', '-', '_', '+']).filter(|part| part.len() >= SHORTEST && part.len() < run.len());
+        let parts = run.split(|byte| b"/-_+".contains(byte));
+        let parts = parts.filter(|part| part.len() >= SHORTEST && part.len() < run.len());
         parts.for_each(|part| runs(part, &mut found));
     }
     found
 }
 
+/// Reports whether an encoded value may have this byte.
+fn is_inside(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_')
+}
+
 /// Decodes one run of letters and digits. It may begin with something else than the encoded value, so each alignment is
 /// tried.
-fn runs(run: &str, found: &mut Vec<String>) {
-    if run.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+fn runs(run: &[u8], found: &mut Vec<String>) {
+    if run.iter().all(u8::is_ascii_hexdigit) {
         found.extend((0..2).filter_map(|from| run.get(from..)).filter_map(|run| text_of(&hex_decoded(run))));
     }
     // A word of lower-case letters alone is prose, not base64.
-    if run.bytes().all(|byte| byte.is_ascii_lowercase()) {
+    if run.iter().all(u8::is_ascii_lowercase) {
         return;
     }
-    let alphabet = if run.contains(['-', '_']) { &base64::alphabet::URL_SAFE } else { &base64::alphabet::STANDARD };
+    let is_url_safe = run.iter().any(|byte| b"-_".contains(byte));
+    let alphabet = if is_url_safe { &base64::alphabet::URL_SAFE } else { &base64::alphabet::STANDARD };
     let engine = GeneralPurpose::new(alphabet, LENIENT);
     for from in 0..4 {
         // A last character alone holds less than a byte.
@@ -130,14 +136,14 @@ fn text_of(bytes: &[u8]) -> Option<String> {
     (bytes.len() >= 6 && readable() * 4 >= bytes.len() * 3).then(|| String::from_utf8_lossy(bytes).into_owned())
 }
 
-fn hex_decoded(run: &str) -> Vec<u8> {
+fn hex_decoded(run: &[u8]) -> Vec<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok()).unwrap_or_default();
-    run.as_bytes().chunks_exact(2).map(|pair| pair.iter().fold(0, |sum, byte| sum << 4 | digit(*byte))).collect()
+    run.chunks_exact(2).map(|pair| pair.iter().fold(0, |sum, byte| sum << 4 | digit(*byte))).collect()
 }
 
 /// Decodes `%41`, `\x41`, `\u0041` and `&#65;`, if the text has any of them.
 fn unescaped(text: &str) -> Option<String> {
-    if !text.contains(['%', '\\', '&']) {
+    if memchr::memchr3(b'%', b'\\', b'&', text.as_bytes()).is_none() {
         return None;
     }
     let mut bytes = Vec::with_capacity(text.len());

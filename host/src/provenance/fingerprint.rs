@@ -54,6 +54,7 @@ impl FlowKey {
 
     /// Returns the fingerprint of the pair of words that begins at `pair` and whose second word begins at `word`, if a
     /// word ends here and another is before it. The next pair begins with the word that ended.
+    #[inline]
     pub(super) fn end_pair(&self, pair: &mut Position, word: Position, now: Position) -> Option<u64> {
         if word.letters == now.letters {
             return None;
@@ -83,6 +84,9 @@ impl FlowKey {
     }
 }
 
+/// A sign between two values that are read as one. It is not seen in a text: it divides neither words nor blocks.
+pub(super) const JOINT: char = '\u{1f}';
+
 /// The positions at which blocks are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Positions {
@@ -90,6 +94,8 @@ pub(super) enum Positions {
     Every,
     /// At every eighth, for results.
     Every8th,
+    /// Where a block has a [`JOINT`] inside: the others were taken with the values that are joined.
+    AcrossJoints,
 }
 
 /// Hands on the fingerprints of texts.
@@ -120,10 +126,14 @@ impl<'a, F: FnMut(u64)> Fingerprints<'a, F> {
         let mut blocks = Blocks::default();
         let mut before = ' ';
         for c in text {
-            if c.is_alphanumeric() {
+            if c == JOINT {
+                blocks.joint = now.letters;
+                continue;
+            }
+            if is_letter_or_digit(c) {
                 if c.is_ascii_digit() {
                     digits.get_or_insert(Run::from(now));
-                } else {
+                } else if digits.is_some() {
                     self.end_digits(&mut digits, now);
                 }
                 now.push(self.key, c);
@@ -157,17 +167,30 @@ impl<'a, F: FnMut(u64)> Fingerprints<'a, F> {
         self.end_value(Some(Position::default()), now);
     }
 
+    #[inline]
     fn block(&mut self, blocks: &mut Blocks, now: Position) {
-        let begin = blocks.push(now);
-        let wanted = self.positions == Positions::Every || now.letters.is_multiple_of(STEP);
-        if now.letters >= BLOCK && wanted {
-            (self.found)(self.key.finish(self.key.hash(begin, now), 1));
+        let before = blocks.push(now);
+        if now.letters < BLOCK {
+            return;
+        }
+        let wanted = match self.positions {
+            Positions::Every => true,
+            Positions::Every8th => now.letters.is_multiple_of(STEP),
+            Positions::AcrossJoints => blocks.joint < now.letters && now.letters < blocks.joint + BLOCK,
+        };
+        if wanted {
+            let hash = now.hash.wrapping_sub(before.wrapping_mul(self.key.powers[BLOCK]));
+            (self.found)(self.key.finish(hash, 1));
         }
     }
 
+    #[inline]
     fn end_word(&mut self, word: &mut Position, pair: &mut Position, now: Position) {
         let begin = std::mem::replace(word, now);
-        if let Some(pair) = self.key.end_pair(pair, begin, now).filter(|_| self.positions == Positions::Every8th) {
+        // Arguments have no pairs, but for phrases, which are read on their own.
+        if self.positions == Positions::Every8th
+            && let Some(pair) = self.key.end_pair(pair, begin, now)
+        {
             (self.found)(pair);
         }
         if now.letters - begin.letters >= MIN_WORD_WITH_DIGIT && now.digits > begin.digits {
@@ -175,6 +198,7 @@ impl<'a, F: FnMut(u64)> Fingerprints<'a, F> {
         }
     }
 
+    #[inline]
     fn end_name(&mut self, name: &mut Run, now: Position) {
         let name = std::mem::replace(name, Run::from(now));
         if !name.joined || name.is_date(now) {
@@ -212,17 +236,22 @@ pub(super) fn each_letter(text: &str, visit: impl FnMut(char)) {
     if text.is_ascii() { lower_case(text).for_each(visit) } else { normalized(text).for_each(visit) }
 }
 
-/// Returns the letters of an ASCII text without their form: no capitals, nothing that is not seen.
+/// Reports whether a sign that has no capitals any more is a letter or a digit. Most are those of ASCII.
+fn is_letter_or_digit(c: char) -> bool {
+    matches!(c, 'a'..='z' | '0'..='9') || !c.is_ascii() && c.is_alphanumeric()
+}
+
+/// Returns the letters of an ASCII text without their form: no capitals, nothing that is not seen but joints.
 fn lower_case(text: &str) -> impl Iterator<Item = char> {
-    let seen = |byte: &u8| !byte.is_ascii_control() || matches!(byte, b'\t' | b'\n' | b'\r');
+    let seen = |byte: &u8| !byte.is_ascii_control() || matches!(byte, b'\t' | b'\n' | b'\r' | b'\x1f');
     text.bytes().filter(seen).map(|byte| char::from(byte.to_ascii_lowercase()))
 }
 
 /// Returns the letters of a text without their form: no capitals, no wide letters, nothing that is not seen. What
-/// divides lines stays.
+/// divides lines stays, and so do joints.
 fn normalized(text: &str) -> impl Iterator<Item = char> {
     let seen = |c: char| match c {
-        '\t' | '\n' | '\r' => Some(c),
+        '\t' | '\n' | '\r' | JOINT => Some(c),
         '\u{85}' | '\u{2028}' | '\u{2029}' => Some('\n'),
         c => (!is_hidden(c)).then_some(c),
     };
@@ -276,15 +305,17 @@ impl Run {
     }
 }
 
-/// The positions before each of the last [`BLOCK`] letters and digits.
+/// The hashes of the text before each of the last [`BLOCK`] letters and digits.
 #[derive(Default)]
 struct Blocks {
-    last: [Position; BLOCK],
+    last: [u64; BLOCK],
+    /// The letters and digits before the last [`JOINT`].
+    joint: usize,
 }
 
 impl Blocks {
-    /// Returns the position where the block began that ends here.
-    fn push(&mut self, now: Position) -> Position {
-        self.last.get_mut(now.letters % BLOCK).map_or(now, |place| std::mem::replace(place, now))
+    /// Returns the hash of the text before the block that ends here.
+    fn push(&mut self, now: Position) -> u64 {
+        self.last.get_mut(now.letters % BLOCK).map_or(0, |place| std::mem::replace(place, now.hash))
     }
 }

@@ -2,6 +2,7 @@
 //! each further kind. Results of one kind have the same source and the same labels, so no label of any source is lost,
 //! however often a text is seen before and after.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -57,12 +58,15 @@ impl FingerprintIndex {
 
     /// Notes that a result has a fingerprint. Returns false if that cannot be kept.
     pub(super) fn insert(&mut self, fingerprint: u64, result: u16) -> bool {
-        let Some(results) = self.by_fingerprint.get_mut(&fingerprint) else {
-            let fits = self.len() < MAX_FINGERPRINTS;
-            if fits {
-                self.by_fingerprint.insert(fingerprint, FingerprintResults { first: result, last: result, between: 0 });
+        let fits = self.len() < MAX_FINGERPRINTS;
+        let results = match self.by_fingerprint.entry(fingerprint) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                if fits {
+                    entry.insert(FingerprintResults { first: result, last: result, between: 0 });
+                }
+                return fits;
             }
-            return fits;
         };
         if result == results.first || result == results.last {
             return true;

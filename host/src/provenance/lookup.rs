@@ -32,8 +32,9 @@ impl SessionFlow {
         };
         let mut decoder = Decoder::default();
         let too_large = values::each_in_arguments(arguments, &mut |part, pointer, text| {
+            let positions = if part == Part::Edges { Positions::AcrossJoints } else { Positions::Every };
             let mut fingerprints =
-                Fingerprints::new(self.key(), Positions::Every, |fingerprint| lookup.want(fingerprint, pointer));
+                Fingerprints::new(self.key(), positions, |fingerprint| lookup.want(fingerprint, pointer));
             let mut add = |reading: &str| fingerprints.add(reading);
             match part {
                 Part::Value | Part::Name => decoder.each_reading(text, &mut add),

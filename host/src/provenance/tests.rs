@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
+use super::fingerprint::JOINT;
 use super::fingerprint_index::MAX_FINGERPRINTS;
 use super::*;
 use crate::call::{Call, Params};
@@ -113,6 +114,7 @@ fn values_in_another_form_are_found() {
         SENTENCE.to_uppercase().replace(' ', "   "),
         SENTENCE[20..60].to_owned(),
         SENTENCE.replace("closes on", "closes \u{200b}on"),
+        SENTENCE.chars().flat_map(|c| [c, JOINT]).collect(),
         wide,
         "ADA.LOVELACE@EXAMPLE.ORG".to_owned(),
     ] {
@@ -155,6 +157,9 @@ fn a_value_that_is_split_across_arguments_is_found() {
         json!([second, first]),
         json!([start, end]),
         json!({ "a": first, "b": [second] }),
+        json!([format!("{first}{JOINT}"), format!("{JOINT}{second}")]),
+        json!(format!("beside {} beside", &SENTENCE[20..60]).chars().map(String::from).collect::<Vec<_>>()),
+        json!([format!("beside {}", &SENTENCE[20..35]), &SENTENCE[35..45], format!("{} beside", &SENTENCE[45..60])]),
         json!({ (KEY): 1 }),
         json!([format!("{}{start}", "- ".repeat(4096)), format!("{end}{}", " -".repeat(4096))]),
         json!([format!("{}{first}", "é ".repeat(4097)), format!("{second}{}", " ü".repeat(4097))]),

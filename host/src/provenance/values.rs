@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::fingerprint::JOINT;
 use crate::protocol::{Json, string_end};
 
 /// How deep strings of JSON are opened that hold strings of JSON.
@@ -89,10 +90,20 @@ pub(super) fn each_in_arguments(arguments: &Json, visit: &mut dyn FnMut(Part, &s
     if values.each().nth(1).is_some() {
         visit(Part::All, "", &values.text);
         visit(Part::All, "", &values.each().rev().collect::<String>());
-        visit(Part::Edges, "", &values.each().map(edges).collect::<String>());
-        visit(Part::Edges, "", &values.each().rev().map(edges).collect::<String>());
+        visit(Part::Edges, "", &joined_edges(values.each()));
+        visit(Part::Edges, "", &joined_edges(values.each().rev()));
     }
     false
+}
+
+/// Returns the beginnings and ends of values as one text, with a joint before each value.
+fn joined_edges<'a>(values: impl Iterator<Item = &'a str>) -> String {
+    let mut joined = String::new();
+    for value in values {
+        joined.push(JOINT);
+        joined.push_str(&edges(value));
+    }
+    joined
 }
 
 /// Returns the beginning and the end of a text, or the whole text if it is short.
