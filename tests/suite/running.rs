@@ -100,6 +100,18 @@ fn a_command_that_the_person_interrupts_ends_its_broker_in_order() {
 }
 
 #[test]
+fn an_address_that_other_machines_reach_is_warned_about() {
+    let dir = TestDir::new(CONFIG);
+    for (address, is_warned) in [("0.0.0.0:0", true), ("127.0.0.1:0", false)] {
+        let broker = Running::start(dir.command(&["serve", "--listen", address]));
+        broker.says("the bearer token is in");
+        let (code, said) = broker.end_by(rustix::process::Signal::TERM);
+        assert_eq!((code, said.contains("nothing encrypts tokens")), (Some(0), is_warned), "{said}");
+    }
+    dir.assert_good();
+}
+
+#[test]
 fn a_second_broker_at_the_same_address_names_the_first() {
     let dir = TestDir::new(CONFIG);
     let first = Running::start(dir.command(&["serve", "--listen", "127.0.0.1:0"]));

@@ -97,6 +97,12 @@ async fn http(broker: Broker, profile: ProfileName) -> anyhow::Result<()> {
         (false, Some(_)) => output::message("callers need the bearer token that [serve] names"),
         (false, None) => output::message(&format!("the bearer token is in {}", token::file(&data_dir).display())),
     }
+    if !front.address().ip().is_loopback() {
+        output::message(
+            "warning: other machines reach this address, and nothing encrypts tokens and calls: let the broker listen at \
+             127.0.0.1, behind a server with a certificate (in the book: Run it as a service)",
+        );
+    }
     front.serve(runtime::asked_to_stop()).await;
     Ok(())
 }
