@@ -80,6 +80,13 @@ bench:
 instructions:
     cargo bench --profile dev --bench instructions
 
+# Build the edge host for this machine as small as it can be, and compare its size with the recorded one
+edge:
+    cargo build --bin portcullis
+    PORTCULLIS=$(realpath "${CARGO_TARGET_DIR:-target}/debug/portcullis") \
+        examples/edge-host/compile.sh "${CARGO_TARGET_DIR:-target}/edge/host"
+    cargo bench --package portcullis-edge-host --profile edge
+
 # Check which dependencies may be built (deny.toml); needs cargo-deny
 deny:
     cargo deny check bans licenses sources

@@ -5,6 +5,7 @@
 
 mod book;
 mod chance;
+mod edge_host;
 mod policies;
 mod results;
 
@@ -14,6 +15,7 @@ use std::sync::OnceLock;
 
 pub use book::{CodeBlock, code_blocks, policy_of_the_book};
 pub use chance::Chance;
+pub use edge_host::EdgeHost;
 pub use policies::cedar_policies;
 pub use results::ordinary_results;
 
@@ -119,28 +121,6 @@ pub fn source_program(name: &str) -> PathBuf {
         target.join(if is_release { "release" } else { "debug" })
     });
     folder.join(name)
-}
-
-/// Builds the program of `examples/edge-host` with these features of its own and none of the rest of the workspace, and
-/// returns its file.
-///
-/// # Panics
-/// If it cannot be built, with the output of cargo.
-#[must_use]
-pub fn edge_host(features: &[&str]) -> PathBuf {
-    // The test is TARGET/PROFILE/deps/TEST-HASH. Most dependencies are in TARGET already, and cargo holds no lock while
-    // tests run.
-    let test = std::env::current_exe().unwrap_or_default();
-    let target = test.ancestors().nth(3).unwrap_or(&test);
-    let mut command = clean(Command::new("cargo"));
-    command.args(["build", "--quiet", "--locked", "--package", "portcullis-edge-host", "--features"]);
-    command.arg(features.join(",")).arg("--target-dir").arg(target).current_dir(root());
-    run(command, "the edge host");
-    let built = target.join("debug/portcullis-edge-host");
-    let program = built.with_file_name(["portcullis-edge-host-of-test", features.join("-").as_str()].join("-"));
-    let copied = std::fs::copy(built, &program);
-    copied.unwrap_or_else(|error| panic!("{} cannot be written: {error}", program.display()));
-    program
 }
 
 fn root() -> PathBuf {
