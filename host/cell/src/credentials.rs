@@ -136,6 +136,17 @@ fn names_credential(path: &Path, home: Option<&Path>) -> bool {
     named || is_key_file(path) || path.components().any(|part| part.as_os_str() == DATA_FOLDER)
 }
 
+/// Reports whether a file holds credentials, the broker's own files among them, or is one that decides which programs start. What
+/// is installed in a folder of such programs, as in `~/.local/bin`, is none of these.
+pub(crate) fn is_credential_file(file: &Path, home: Option<&Path>) -> bool {
+    let below = home.and_then(|home| file.strip_prefix(home).ok());
+    let named = below.is_some_and(|below| {
+        CREDENTIALS.iter().any(|known| below.starts_with(known))
+            || STARTERS.iter().any(|known| below == Path::new(known))
+    });
+    named || is_key_file(file) || file.components().any(|part| part.as_os_str() == DATA_FOLDER)
+}
+
 /// Reports whether a path below this home decides which programs start later.
 #[must_use]
 pub fn decides_what_starts(path: &Path, home: &Path) -> bool {

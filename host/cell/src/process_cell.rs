@@ -185,12 +185,12 @@ impl ProcessCell {
             None => (argv.clone(), None),
             Some(package) => {
                 let installer = Installer::new(&self.cells, self.source(), &package);
-                let ReadyPackage { argv, phase, held } = installer.ready().await?;
-                self.trees.lock().insert(phase.folder.clone(), held);
-                (argv, Some(phase))
+                let ReadyPackage { argv, report, held } = installer.ready().await?;
+                self.trees.lock().insert(report.folder.clone(), held);
+                (argv, Some(report))
             }
         };
-        let needs = ProgramNeeds::of(&argv, cwd.as_deref(), &programs)?;
+        let needs = ProgramNeeds::of(&argv, env, cwd.as_deref(), &programs)?;
         let needed: Vec<PathBuf> = needs.read.iter().cloned().collect();
         self.cells.hide_data_folders(&mut grant, &needed)?;
         if let Some(cwd) = cwd {
@@ -236,7 +236,7 @@ impl ProcessCell {
     pub async fn install(&self) -> Result<Option<InstallReport>, CellError> {
         let Some(package) = self.package()? else { return Ok(None) };
         let installed = Installer::new(&self.cells, self.source(), &package).ready().await?;
-        Ok(Some(installed.phase))
+        Ok(Some(installed.report))
     }
 
     /// Returns how what is pinned of the source's package differs from what its registry has now, or `None` for a
@@ -253,9 +253,9 @@ impl ProcessCell {
     ///
     /// # Errors
     /// [`CellError`] if no registry is known.
-    pub async fn provenance(&self, phase: &InstallReport) -> Result<Provenance, CellError> {
+    pub async fn provenance(&self, report: &InstallReport) -> Result<Provenance, CellError> {
         match self.package()? {
-            Some(package) => Installer::new(&self.cells, self.source(), &package).provenance(phase.released()).await,
+            Some(package) => Installer::new(&self.cells, self.source(), &package).provenance(report.released()).await,
             None => Ok(Provenance::Unknown("no package is installed".to_owned())),
         }
     }
@@ -276,7 +276,7 @@ impl ProcessCell {
     pub async fn renew(&self) -> Result<Option<(Option<LockedPackage>, InstallReport)>, CellError> {
         let Some(package) = self.package()? else { return Ok(None) };
         let (before, installed) = Installer::new(&self.cells, self.source(), &package).renew().await?;
-        Ok(Some((before, installed.phase)))
+        Ok(Some((before, installed.report)))
     }
 
     /// Records that the cell was built and its program executed, and serves its network.

@@ -13,6 +13,7 @@ use super::{CellError, ProgramSearch, system_mounts};
 
 mod node;
 mod python;
+mod script;
 mod shim;
 #[cfg(test)]
 mod tests;
@@ -93,12 +94,17 @@ pub struct ProgramNeeds {
 }
 
 impl ProgramNeeds {
-    /// Inspects the files of a command: the program, then its arguments. Relative arguments are relative to
-    /// `directory`.
+    /// Inspects the files of a command: the program, then the script that its first argument names. A relative one is
+    /// relative to `directory`. `variables` are those of the configuration.
     ///
     /// # Errors
     /// [`CellError::Program`] if the program is missing or cannot work in a cell, with the remedy.
-    pub fn of(argv: &[String], directory: Option<&Path>, programs: &ProgramSearch) -> Result<Self, CellError> {
+    pub fn of(
+        argv: &[String],
+        variables: &[(String, String)],
+        directory: Option<&Path>,
+        programs: &ProgramSearch,
+    ) -> Result<Self, CellError> {
         let (program, arguments) =
             argv.split_first().ok_or_else(|| CellError::Program("an empty `command`; name a program".to_owned()))?;
         let program = programs.resolve(program)?;
@@ -111,7 +117,7 @@ impl ProgramNeeds {
             search.script(found.runtime, &found.real);
         }
         if found.runs_its_argument() {
-            search.argument(arguments);
+            search.argument(&found, arguments, variables);
         }
         let Search { mut needs, .. } = search;
         let all = needs.read.clone();
@@ -269,18 +275,27 @@ impl Search<'_> {
         Ok(FoundProgram { runtime, real, is_script: true })
     }
 
-    /// Adds the script that an interpreter runs: the first argument that is a file.
-    fn argument(&mut self, arguments: &[String]) {
-        if self.needs.runtime == Runtime::Binary {
+    /// Adds the script that an interpreter runs, if it is sure that nothing else runs instead.
+    fn argument(&mut self, found: &FoundProgram, arguments: &[String], variables: &[(String, String)]) {
+        let runtime = self.needs.runtime;
+        let base = self.directory.unwrap_or(Path::new("/"));
+        let Some(word) = script::named(runtime, found.is_script, arguments) else { return };
+        let path = base.join(word);
+        let Ok(traced) = follow(&path) else { return };
+        if !traced.real.is_file() {
             return;
         }
-        // No script follows `-m`, `-c` or `-e`.
-        let words = arguments.iter().take_while(|word| !matches!(word.as_str(), "-m" | "-c" | "-e"));
-        let base = self.directory.unwrap_or(Path::new("/"));
-        let path = words.filter(|word| !word.starts_with('-')).map(|word| base.join(word)).find(|path| path.is_file());
-        if let Some(real) = path.and_then(|path| self.file(&path)) {
-            self.script(self.needs.runtime, &real);
-        }
+        let why = if self.programs.is_withheld(&path) || self.programs.is_withheld(&traced.real) {
+            "it holds credentials or is a file of the broker".to_owned()
+        } else if let Some(name) = script::choosing_variable(runtime, variables) {
+            format!("the variable {name} may have other code run in its place")
+        } else {
+            if let Some(real) = self.file(&path) {
+                self.script(runtime, &real);
+            }
+            return;
+        };
+        self.needs.notes.push(format!("{} is not opened as the script of the command: {why}", path.display()));
     }
 
     /// Adds what a script needs besides its interpreter.

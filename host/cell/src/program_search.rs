@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::CellError;
+use super::credentials::is_credential_file;
 
 /// The broker's search path for programs, and the folders that no cell mounts as a whole.
 #[derive(Debug, Clone)]
@@ -64,6 +65,16 @@ impl ProgramSearch {
         const TOP: [&str; 8] = ["/", "/home", "/media", "/mnt", "/opt", "/srv", "/tmp", "/var"];
         let kept = self.home.iter().chain(&self.own);
         TOP.iter().any(|top| folder == Path::new(top)) || kept.into_iter().any(|kept| kept.starts_with(folder))
+    }
+}
+
+impl ProgramSearch {
+    /// Reports whether no command opens a file by naming it as its script: one that holds credentials, or one of the
+    /// broker's.
+    pub(crate) fn is_withheld(&self, file: &Path) -> bool {
+        let is_own = |own: &PathBuf| file.starts_with(own) || own.canonicalize().is_ok_and(|own| file.starts_with(own));
+        let home = self.home.as_ref().map(|home| home.canonicalize().unwrap_or_else(|_| home.clone()));
+        is_credential_file(file, home.as_deref()) || self.own.iter().any(is_own)
     }
 }
 

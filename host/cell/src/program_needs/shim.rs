@@ -30,7 +30,11 @@ pub(super) fn resolve(
     if folder.ends_with("shims") && manager.join("installs").is_dir() {
         return of_asdf(path, name, manager).map(Some);
     }
-    if std::fs::read_link(path).is_ok_and(|target| target.file_name().is_some_and(|shim| shim == "volta-shim")) {
+    // A package of npm may have a program of this name, and Volta's is in no package.
+    let is_packaged = path.components().any(|part| part.as_os_str() == "node_modules");
+    let leads_to =
+        |shim: &str| std::fs::read_link(path).is_ok_and(|target| target.file_name().is_some_and(|name| name == shim));
+    if !is_packaged && leads_to("volta-shim") {
         return of_volta(path, name, manager).map(Some);
     }
     Ok(None)
@@ -102,7 +106,8 @@ fn of_volta(path: &Path, name: &str, root: &Path) -> Result<PathBuf, CellError> 
     let platform: serde_json::Value = chosen.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
     let runtime = platform.pointer("/node/runtime").and_then(serde_json::Value::as_str).unwrap_or_default();
     let found = root.join("tools/image/node").join(runtime).join("bin").join(name);
-    match !runtime.is_empty() && is_program(&found) {
+    let is_version = !runtime.is_empty() && !runtime.contains('/') && runtime != "..";
+    match is_version && is_program(&found) {
         true => Ok(found),
         false => Err(refuse(path, "of volta, whose default has no such program")),
     }

@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
+use serde_json::json;
+
 use super::*;
 
 /// A user's home with toolchains in it. No program in it is ever executed.
@@ -42,7 +44,7 @@ impl Home {
     fn try_needs(&self, search: &[&str], argv: &[&str]) -> Result<ProgramNeeds, CellError> {
         let argv: Vec<_> =
             argv.iter().map(|word| word.replace('~', self.at("").to_str().unwrap().trim_end_matches('/'))).collect();
-        ProgramNeeds::of(&argv, Some(&self.at("")), &self.programs(search))
+        ProgramNeeds::of(&argv, &[], Some(&self.at("")), &self.programs(search))
     }
 
     /// Returns what a program reads, relative to the home.
@@ -69,7 +71,7 @@ impl Home {
 #[test]
 fn a_program_of_the_system_needs_nothing_more() {
     let programs = ProgramSearch { search: "/usr/bin:/bin".into(), home: None, own: Vec::new() };
-    let needs = ProgramNeeds::of(&["sh".to_owned()], None, &programs).unwrap();
+    let needs = ProgramNeeds::of(&["sh".to_owned()], &[], None, &programs).unwrap();
     assert_eq!((needs.read.len(), needs.links.len()), (0, 0));
     assert_eq!(needs.search_path(), "/usr/bin:/usr/local/bin:/bin");
 }
@@ -132,6 +134,16 @@ fn shims_of_asdf_and_volta_are_read() {
     home.file(".volta/bin/volta-shim", "\x7fELF");
     home.link(".volta/bin/node", "volta-shim");
     home.file(".volta/tools/user/platform.json", r#"{"node":{"runtime":"22.0.0","npm":null}}"#);
+    // A package that has programs of these names chooses nothing.
+    home.node("project");
+    let runtime = home.at("project");
+    home.file("pkg/node_modules/tools/user/platform.json", &json!({ "node": { "runtime": runtime } }).to_string());
+    home.file("pkg/node_modules/evil/volta-shim", "\x7fELF");
+    home.link("pkg/node_modules/.bin/node", "../evil/volta-shim");
+    assert_eq!(home.read(&home.needs(&[], &["~/pkg/node_modules/.bin/node"])), ["pkg/node_modules/evil/volta-shim"]);
+    home.file(".volta/tools/user/platform.json", &json!({ "node": { "runtime": runtime } }).to_string());
+    assert!(home.try_needs(&[".volta/bin"], &["node"]).is_err());
+    home.file(".volta/tools/user/platform.json", r#"{"node":{"runtime":"22.0.0","npm":null}}"#);
     assert_eq!(home.needs(&[".volta/bin"], &["node"]).program, home.at(".volta/tools/image/node/22.0.0/bin/node"));
 }
 
@@ -161,7 +173,7 @@ fn a_script_brings_its_package_and_never_the_home() {
     };
     home.file("server/package.json", "{}");
     home.file("server/dist/index.js", "");
-    assert_eq!(read(&["node", "--flag", "~/server/dist/index.js"]), ["server"]);
+    assert_eq!(read(&["node", "--no-warnings", "~/server/dist/index.js"]), ["server"]);
     home.file("app/node_modules/@org/server/dist/index.js", "");
     assert_eq!(read(&["node", "app/node_modules/@org/server/dist/index.js"]), ["app/node_modules"]);
     // A `package.json` in the home opens no more than the file itself.
@@ -314,4 +326,83 @@ fn a_runner_of_python_gets_the_folder_of_the_script_that_it_runs_and_no_other_pr
     home.file("project/package.json", "{}");
     let needs = home.needs(&["node/bin"], &["~/other/mcp", "run", "~/project/server.py"]);
     assert!(home.read(&needs).iter().all(|path| !path.starts_with("project")));
+}
+
+#[test]
+fn what_may_run_other_code_opens_no_file_that_the_command_names() {
+    let home = Home::new();
+    home.python("py");
+    home.node("node");
+    home.file("project/main.py", "");
+    home.file("project/index.js", "");
+    home.file("project/package.json", "{}");
+    let opens = |argv: &[&str], variables: &[&str]| {
+        let argv: Vec<_> = argv.iter().map(|word| word.replace('~', home.at("").to_str().unwrap())).collect();
+        let variables: Vec<_> = variables.iter().map(|name| ((*name).to_owned(), "x".to_owned())).collect();
+        let programs = home.programs(&["py/bin", "node/bin"]);
+        let needs = ProgramNeeds::of(&argv, &variables, Some(&home.at("")), &programs).unwrap();
+        needs.read.iter().any(|path| path.starts_with(home.at("project")))
+    };
+    for argv in [
+        &["python3", "-cimport os", "~/project/main.py"][..],
+        &["python3", "-mcode", "~/project/main.py"],
+        &["python3", "-u", "-Xpresite=evil", "~/project/main.py"],
+        &["python3", "-W", "error::evil.X", "~/project/main.py"],
+        &["python3", "evil.py", "~/project/main.py"],
+        &["node", "--eval=1", "~/project/index.js"],
+        &["node", "--import=data:text/javascript,1", "~/project/index.js"],
+        &["node", "-r", "./evil.js", "~/project/index.js"],
+        &["node", "-p", "~/project/index.js"],
+        &["node", "--max-old-space-size=1;x", "~/project/index.js"],
+    ] {
+        assert!(!opens(argv, &[]), "{argv:?}");
+    }
+    for argv in [
+        &["python3", "-uB", "-I", "~/project/main.py", "--data", "x"][..],
+        &["node", "--enable-source-maps", "--max-old-space-size=4096", "~/project/index.js"],
+    ] {
+        assert!(opens(argv, &["API_KEY", "NODE_ENV", "PYTHONUNBUFFERED", "LOG_LEVEL"]), "{argv:?}");
+        for variable in ["NODE_OPTIONS", "PYTHONPATH", "PYTHONSTARTUP", "LD_PRELOAD", "HOME", "PATH", "BASH_ENV"] {
+            assert!(!opens(argv, &[variable]), "{argv:?} {variable}");
+        }
+    }
+}
+
+#[test]
+fn a_command_opens_no_credentials_and_no_file_of_the_broker_by_naming_it() {
+    let home = Home::new();
+    home.python("py");
+    home.node("node");
+    for name in [
+        ".ssh/config",
+        ".ssh/id_rsa",
+        ".npmrc",
+        ".zshrc",
+        ".portcullis/secrets.json",
+        "work/.portcullis/key",
+        "work/.env",
+    ] {
+        home.file(name, "");
+        home.link("link", home.at(name).to_str().unwrap());
+        for program in ["python3", "node", "sh"] {
+            for named in [&*format!("~/{name}"), "~/link"] {
+                let needs = home.needs(&["py/bin", "node/bin", "../../../../usr/bin"], &[program, named]);
+                let all = home.read(&needs);
+                let toolchain = |path: &String| path.starts_with("py/") || path.starts_with("node/");
+                assert!(all.iter().all(toolchain), "{program} {named}: {all:?}");
+                assert!(
+                    needs.notes.iter().any(|note| note.contains("credentials")),
+                    "{program} {named}: {:?}",
+                    needs.notes
+                );
+            }
+        }
+        std::fs::remove_file(home.at("link")).unwrap();
+    }
+    // What stands where programs are installed is a script like any other.
+    home.file(".local/bin/server.py", "");
+    assert!(
+        home.read(&home.needs(&["py/bin"], &["python3", "~/.local/bin/server.py"]))
+            .contains(&".local/bin/server.py".to_owned())
+    );
 }
