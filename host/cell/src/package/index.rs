@@ -10,6 +10,9 @@ use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use tokio::time::timeout;
 use url::Url;
 
+/// The most hosts that a page of an index may name for its files. Each becomes one that the installer reaches.
+const MAX_HOSTS: usize = 16;
+
 const HTML: &str = "application/vnd.pypi.simple.v1+html, text/html;q=0.5";
 
 /// The largest page of a package that is read, in bytes. Packages with thousands of files have pages of a few
@@ -112,6 +115,7 @@ fn hosts(page: &Url, text: &str) -> Vec<String> {
         links.filter_map(|url| Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))).collect();
     hosts.sort();
     hosts.dedup();
+    hosts.truncate(MAX_HOSTS);
     hosts
 }
 

@@ -87,7 +87,7 @@ fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error>
 pub(crate) struct ReadyPackage {
     /// The program and its arguments.
     pub argv: Vec<String>,
-    pub phase: InstallReport,
+    pub report: InstallReport,
     /// A lock on the installed folder, which is not removed while this is open.
     pub held: File,
 }
@@ -338,6 +338,9 @@ impl<'a> Installer<'a> {
             }
         };
         self.reach("install", &commands, stage.path(), Some(install_lock)).await?;
+        if self.package.kind == PackageManager::Npm {
+            npm::check_names(stage.path(), &resolved.lock_text).map_err(|why| self.failed(&why))?;
+        }
         let kept = self.store.keep(stage, &resolved.tree);
         kept.map_err(|error| self.failed(&format!("cannot be put in place: {error}")))
     }
@@ -365,7 +368,7 @@ impl<'a> Installer<'a> {
         };
         let words = words.map_err(|why| self.failed(&why))?;
         let words = words.into_iter().map(|word| word.to_string_lossy().into_owned());
-        let phase = InstallReport {
+        let report = InstallReport {
             requested: pin.requested.clone(),
             name: pin.name.clone(),
             version: pin.version.clone(),
@@ -376,7 +379,7 @@ impl<'a> Installer<'a> {
             osv,
             folder,
         };
-        Ok(ReadyPackage { argv: words.chain(self.package.arguments.iter().cloned()).collect(), phase, held })
+        Ok(ReadyPackage { argv: words.chain(self.package.arguments.iter().cloned()).collect(), report, held })
     }
 
     fn failed(&self, why: &str) -> CellError {

@@ -1,7 +1,9 @@
 //! npm: resolves and installs a package, and reads npm's lock file. npm runs in a cell, so what it writes is untrusted.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use portcullis_core::escape::escape_hidden;
 use portcullis_core::lockfile::{PackageVersion, ResolvedPackage};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -10,6 +12,12 @@ use super::registry::PackageRegistry;
 
 /// The lock file that npm writes, and reads again.
 pub(super) const LOCK: &str = "package-lock.json";
+
+/// The largest `package.json` that is read, in bytes. The broker reads it, outside of the cell's limits.
+const MAX_MANIFEST_BYTES: u64 = 1 << 20;
+
+/// The most programs of a package that a message names.
+const MAX_SHOWN_PROGRAMS: usize = 12;
 
 /// Options for both steps: no package script runs, nothing is asked, and nothing is reported anywhere.
 const QUIET: [&str; 7] = [
@@ -70,23 +78,76 @@ struct LockFile {
 /// # Errors
 /// If a package did not come from a registry, or has no integrity.
 pub(super) fn resolved(main: &str, lock_text: String) -> Result<ResolvedPackage, String> {
+    let units = placed(&lock_text)?.into_iter().map(|(_, unit)| unit).collect();
+    ResolvedPackage::new(main, units, lock_text)
+}
+
+/// Returns every package of a lock file with its place in the folder.
+fn placed(lock_text: &str) -> Result<Vec<(String, PackageVersion)>, String> {
     let lock: LockFile =
-        serde_json::from_str(&lock_text).map_err(|error| format!("npm's lock file cannot be read: {error}"))?;
+        serde_json::from_str(lock_text).map_err(|error| format!("npm's lock file cannot be read: {error}"))?;
     let mut units = Vec::new();
-    for (place, entry) in &lock.packages {
+    for (place, entry) in lock.packages {
         let Some((_, name)) = place.rsplit_once("node_modules/") else { continue };
-        // A package inside the archive of another one is covered by that one's integrity.
-        if entry["inBundle"] == true {
+        // A package inside the archive of another one is covered by that one's integrity, unless it is fetched after all.
+        if entry.get("inBundle") == Some(&Value::Bool(true)) && entry.get("resolved").is_none() {
             continue;
         }
-        let text = |key: &str| entry[key].as_str().map(str::to_owned);
+        let text = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
         let (Some(version), Some(integrity)) = (text("version"), text("integrity")) else {
             return Err(format!("its dependency {name:?} comes from no registry and has no integrity"));
         };
         let name = text("name").unwrap_or_else(|| name.to_owned());
-        units.push(PackageVersion { name, version, integrity });
+        units.push((place, PackageVersion { name, version, integrity }));
     }
-    ResolvedPackage::new(main, units, lock_text)
+    Ok(units)
+}
+
+/// Checks that each installed package has the name and the version under which the lock file has it, and was looked up:
+/// a dependency can bring lock entries of its own, which give another package's archive a name that nobody suspects.
+///
+/// # Errors
+/// If a package has another name or version, or does not say which.
+pub(super) fn check_names(folder: &Path, lock_text: &str) -> Result<(), String> {
+    for (place, unit) in placed(lock_text)? {
+        let place = folder.join(place);
+        // One for another platform is left out.
+        if !place.exists() {
+            continue;
+        }
+        let own = InstalledManifest::read(&place).unwrap_or_default();
+        let number = |version: &str| version.trim_start_matches(['v', '=', ' ']).split('+').next().map(str::to_owned);
+        if own.name != unit.name || number(&own.version) != number(&unit.version) {
+            let shown = |name: &str, version: &str| escape_hidden(&format!("{name} {version}")).into_owned();
+            return Err(format!(
+                "has a dependency that the lock file calls {:?} and that calls itself {:?}; nothing is installed",
+                shown(&unit.name, &unit.version),
+                shown(&own.name, &own.version),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The part of an installed package's `package.json` that the broker reads.
+#[derive(Default, Deserialize)]
+struct InstalledManifest {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    version: String,
+    #[serde(default)]
+    bin: Value,
+}
+
+impl InstalledManifest {
+    /// Reads the manifest of a package. `None` if it is too large, or is none.
+    fn read(package: &Path) -> Option<Self> {
+        let mut text = String::new();
+        let file = std::fs::File::open(package.join("package.json")).ok()?;
+        file.take(MAX_MANIFEST_BYTES + 1).read_to_string(&mut text).ok()?;
+        (text.len() as u64 <= MAX_MANIFEST_BYTES).then(|| serde_json::from_str(&text).ok()).flatten()
+    }
 }
 
 /// Returns the `package.json` that belongs to a lock file.
@@ -103,11 +164,11 @@ pub(super) fn manifest(lock_text: &str) -> String {
 pub(super) fn program(folder: &Path, package: &str, wanted: Option<&str>) -> Result<PathBuf, String> {
     let modules = folder.join("node_modules");
     let base = package.rsplit('/').next().unwrap_or(package);
-    let manifest = std::fs::read_to_string(modules.join(package).join("package.json")).unwrap_or_default();
-    let manifest: Value = serde_json::from_str(&manifest).unwrap_or_default();
-    let offered: Vec<&str> = match manifest.get("bin") {
-        Some(Value::Object(programs)) => programs.keys().map(String::as_str).collect(),
-        Some(Value::String(_)) => vec![base],
+    let manifest = InstalledManifest::read(&modules.join(package))
+        .ok_or_else(|| format!("package {package} has no package.json of at most {MAX_MANIFEST_BYTES} bytes"))?;
+    let offered: Vec<&str> = match &manifest.bin {
+        Value::Object(programs) => programs.keys().map(String::as_str).collect(),
+        Value::String(_) => vec![base],
         _ => Vec::new(),
     };
     let name = match (wanted, offered.as_slice()) {
@@ -118,14 +179,23 @@ pub(super) fn program(folder: &Path, package: &str, wanted: Option<&str>) -> Res
         (None, many) => {
             return Err(format!(
                 "package {package} has several programs; write `npx -p {package} PROGRAM`: {}",
-                many.join(" ")
+                first_of(many)
             ));
         }
     };
     let program = modules.join(".bin").join(name);
     match !name.contains('/') && super::is_program_within(&program, &modules) {
         true => Ok(program),
-        false => Err(format!("package {package} has no program {name:?}; it has {}", offered.join(" "))),
+        false => Err(format!("package {package} has no program {name:?}; it has {}", first_of(&offered))),
+    }
+}
+
+/// Returns the first names of a list for a message: a package may have any number of programs.
+fn first_of(names: &[&str]) -> String {
+    let shown = names.iter().take(MAX_SHOWN_PROGRAMS).map(|name| escape_hidden(name)).collect::<Vec<_>>().join(" ");
+    match names.len().saturating_sub(MAX_SHOWN_PROGRAMS) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }
 
@@ -189,5 +259,51 @@ mod tests {
         assert!(with(r#"{"bin":{"odd":"x.js","other":"y.js"}}"#, None).unwrap_err().contains("-p @org/server"));
         assert!(with("{}", None).unwrap_err().contains("no program"));
         assert!(with("{}", Some("../../evil")).unwrap_err().contains("no program"));
+    }
+
+    /// Makes a folder with installed packages of these places, names and versions.
+    fn installed(packages: &[(&str, &str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (place, name, version) in packages {
+            let package = folder.path().join(place);
+            std::fs::create_dir_all(&package).unwrap();
+            std::fs::write(package.join("package.json"), json!({ "name": name, "version": version }).to_string())
+                .unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn a_package_under_another_name_than_its_own_is_not_installed() {
+        let good = [
+            ("node_modules/@org/server", "@org/server", "v1.0.0"),
+            ("node_modules/b", "b", "2.0.0+build"),
+            ("node_modules/b/node_modules/c", "whatever the archive has", "3.0.0"),
+        ];
+        check_names(installed(&good).path(), RECIPE).unwrap();
+        for liar in [("node_modules/b", "evil", "2.0.0"), ("node_modules/b", "b", "1.9.9"), ("node_modules/b", "", "")]
+        {
+            let why = check_names(installed(&[good[0], liar]).path(), RECIPE).unwrap_err();
+            assert!(why.contains("\"b 2.0.0\"") && why.contains("calls itself"), "{why}");
+        }
+        // What is fetched for the archive of another package counts, too.
+        let fetched = RECIPE.replace(
+            "\"inBundle\":true",
+            "\"inBundle\":true,\"resolved\":\"https://r/c.tgz\",\"integrity\":\"sha512-c\"",
+        );
+        assert_eq!(resolved("@org/server", fetched).unwrap().units.len(), 4);
+    }
+
+    #[test]
+    fn a_manifest_of_any_size_and_any_number_of_programs_cost_little() {
+        let folder = installed(&[("node_modules/b", "b", "2.0.0")]);
+        let file = folder.path().join("node_modules/b/package.json");
+        let programs: serde_json::Map<_, _> = (0..5000).map(|n| (format!("program{n}"), json!("x"))).collect();
+        std::fs::write(&file, json!({ "bin": programs }).to_string()).unwrap();
+        let why = program(folder.path(), "b", None).unwrap_err();
+        assert!(why.contains("4988 more") && why.len() < 400, "{why}");
+        std::fs::write(&file, json!({ "bin": "x", "more": "x".repeat(1 << 20) }).to_string()).unwrap();
+        let why = program(folder.path(), "b", None).unwrap_err();
+        assert!(why.contains("at most 1048576 bytes"), "{why}");
     }
 }
