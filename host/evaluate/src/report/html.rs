@@ -1,5 +1,7 @@
 //! One HTML file, which needs nothing else: no script, no font, no picture from anywhere.
 
+use portcullis_core::escape::toml_string;
+
 use crate::evaluation::{Evaluation, Judgement};
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}\
@@ -44,7 +46,7 @@ pub fn html(evaluation: &Evaluation) -> String {
     if evaluation.findings.is_empty() {
         body += "<p>None.</p>";
     }
-    let line = |line: &portcullis_learn::CellLine| format!("{} = [\"{}\"]", line.key.as_str(), line.value);
+    let line = |line: &portcullis_learn::CellLine| format!("{} = [{}]", line.key.as_str(), toml_string(&line.value));
     if let Some(cell) = &evaluation.cell {
         let lines: Vec<String> = cell.lines.iter().map(line).collect();
         body += "<h2>The smallest cell</h2>";
