@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,6 +28,9 @@ pub(super) const FOLDER: &str = "chains";
 const LOCKED: &str = "lock";
 const ENDED: &str = "ended";
 const SEALED: &str = "sealed";
+
+/// More bytes than the line of a lock file has: a number and a hash.
+const MAX_LINE_BYTES: u64 = 256;
 
 /// The number of attempts to read a lock file that is being written, which takes microseconds.
 const READ_TRIES: usize = 10;
@@ -202,11 +205,18 @@ pub(super) fn witness(data_dir: &Path, chain: &str) -> Option<ChainTip> {
 
 fn read_position(path: &Path) -> Option<ChainTip> {
     let names = [LOCKED, ENDED, SEALED].into_iter().map(|extension| path.with_extension(extension));
-    let text = names.into_iter().find_map(|path| fs::read_to_string(path).ok())?;
+    let text = names.into_iter().find_map(|path| read_line(&path).ok())?;
     let mut words = text.split_ascii_whitespace();
     let end = ChainTip { seq: words.next()?.parse().ok()?, hash: hash_of(words.next()?)? };
     // This rejects a text that is half old and half new.
     (line(end) == text).then_some(end)
+}
+
+/// Reads a lock file. One that somebody else made may have any length, and none has more than a line.
+fn read_line(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(MAX_LINE_BYTES).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// Parses a hash of 64 hexadecimal digits.
