@@ -13,7 +13,7 @@ use super::{ConfigValue, ProfileConfig, oauth, value};
 const MAX_NAME_BYTES: usize = 64;
 
 /// One caller: `[serve.callers.NAME]`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct CallerConfig {
     /// The caller's bearer token.
     pub token: ConfigValue,
@@ -22,7 +22,7 @@ pub struct CallerConfig {
 }
 
 /// An issuer whose JWTs are accepted: `[serve.jwt]`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct JwtConfig {
     /// The issuer, as in the `iss` claim of its tokens.
     pub issuer: String,

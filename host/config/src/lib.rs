@@ -86,7 +86,7 @@ pub use wrap::WrapOptions;
 pub const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The complete configuration of a broker. Paths are absolute.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Config {
     /// The file it was read from, or `None` for a configuration made in memory.
@@ -207,7 +207,7 @@ fn unreadable(file: &Path, error: &std::io::Error) -> ConfigError {
 }
 
 /// One source: `[sources.NAME]`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SourceConfig {
     /// The name of the source.
     pub name: SourceName,
@@ -281,7 +281,7 @@ pub enum ConnectionReuse {
 }
 
 /// The kind of a source and what leads to it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Endpoint {
     /// A program that speaks MCP over stdio.
     Command {

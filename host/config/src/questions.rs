@@ -5,7 +5,7 @@ use super::raw::RawQuestions;
 use super::{ConfigValue, callers};
 
 /// The ways in which people hear of questions, beside the agent's own: `[questions]`.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct QuestionsConfig {
     /// True if each question is a notification on the desktop.
     pub desktop: bool,
@@ -14,7 +14,7 @@ pub struct QuestionsConfig {
 }
 
 /// A server that is told of questions: `[questions.webhook]`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct WebhookConfig {
     /// The address to which messages are posted.
     pub url: url::Url,

@@ -12,7 +12,7 @@ const INTERVAL_LEAST: Duration = Duration::from_secs(1);
 const INTERVAL_MOST: Duration = Duration::from_secs(60 * 60);
 
 /// The export of spans and metrics: `[telemetry]`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TelemetryConfig {
     /// The address of the collector: `/v1/traces` below it receives spans (OTLP 1.x over HTTP, protobuf).
     pub otlp: url::Url,

@@ -108,9 +108,9 @@ impl ReloadSummary {
         let changed: BTreeSet<_> = old.intersection(&new).filter(|name| !is_same(name)).cloned().collect();
         let identities =
             |context: &Context| context.gate.plugins().map(|(role, plugin)| (role, plugin.clone())).collect::<Vec<_>>();
-        let sources = |context: &Context| format!("{:?}", context.config.sources);
-        let text = |context: &Context| format!("{:?}", context.config).replace(&sources(context), "");
-        let other = text(before) != text(after) || identities(before) != identities(after);
+        let mut old_config = Config::clone(&before.config);
+        old_config.sources.clone_from(&after.config.sources);
+        let other = old_config != *after.config || identities(before) != identities(after);
         Self { added: &new - &old, removed: &old - &new, changed, other, at_next_start }
     }
 
@@ -197,15 +197,15 @@ fn as_started(mut config: Config, started: &Config) -> Result<(Config, Vec<&'sta
         return Err(ReloadError::DataFolder { now: started.data_dir.clone(), wanted: config.data_dir });
     }
     let differs = [
-        ("[serve]", format!("{:?}", config.serve) != format!("{:?}", started.serve)),
-        ("[questions]", format!("{:?}", config.questions) != format!("{:?}", started.questions)),
-        ("[telemetry]", format!("{:?}", config.telemetry) != format!("{:?}", started.telemetry)),
+        ("[serve]", config.serve != started.serve),
+        ("[questions]", config.questions != started.questions),
+        ("[telemetry]", config.telemetry != started.telemetry),
         (
             "sinks",
             config.sinks != started.sinks
                 // They were loaded when the broker started, and no signature of them is checked now.
                 || (!config.sinks.is_empty() && config.plugin_keys != started.plugin_keys)
-                || format!("{:?}", config.remote_sinks) != format!("{:?}", started.remote_sinks),
+                || config.remote_sinks != started.remote_sinks,
         ),
         ("`witnesses` of [ledger]", config.ledger.witnesses != started.ledger.witnesses),
     ];
