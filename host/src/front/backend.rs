@@ -1,6 +1,7 @@
 //! The interface through which a front uses the broker. Tests of the protocol implement it with a fake. The methods return
 //! boxes for the reason that [`AgentPeer`] gives.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::agent::{Agent, AgentPeer};
@@ -22,6 +23,9 @@ pub(crate) trait Backend: Send + Sync {
         principal: &'a Principal,
         agent: Agent,
     ) -> BoxFuture<'a, Result<Arc<dyn FrontSession>, RpcError>>;
+
+    /// See [`Broker::rejected`]. Does not block: it is called on the connection's task.
+    fn rejected(&self, reason: &'static str, peer: IpAddr);
 
     /// See [`Broker::metrics`].
     fn metrics(&self) -> String;
@@ -95,6 +99,10 @@ impl Backend for Broker {
             let session: Arc<dyn FrontSession> = self.open_session_of(profile, principal.clone(), agent).await?;
             Ok(session)
         })
+    }
+
+    fn rejected(&self, reason: &'static str, peer: IpAddr) {
+        Self::rejected(self, reason, peer);
     }
 
     fn metrics(&self) -> String {

@@ -85,11 +85,6 @@ const MAX_STREAMS: u64 = 1024;
 /// bodies of up to 64 KiB, which nothing else counts, have 128 MiB at most.
 const MAX_LEGACY_CALLS: u64 = 2048;
 
-/// The callback for every request that is turned away before it becomes a call, with the reason (`host`, `origin`,
-/// `token`, `profile`, `malformed`, `mismatch` of headers and body) and the peer. It is called on the connection's
-/// task, so it must not block.
-pub(crate) type OnRejected = Arc<dyn Fn(&'static str, SocketAddr) + Send + Sync>;
-
 /// An HTTP front that listens but does not serve yet.
 ///
 /// # Example
@@ -116,7 +111,6 @@ pub(crate) struct FrontShared {
     guard: RequestGuard,
     admission: Admission,
     sessions: Sessions,
-    on_rejected: OnRejected,
     requests: Arc<SharedLimit>,
     streams: Arc<SharedLimit>,
     legacy_calls: Arc<SharedLimit>,
@@ -200,7 +194,6 @@ impl fmt::Debug for HttpFront {
 /// The checked settings of a front.
 pub(crate) struct FrontSettings {
     admission: Admission,
-    on_rejected: OnRejected,
     max_body: usize,
 }
 
@@ -212,14 +205,12 @@ impl FrontSettings {
             let known = config.profiles.keys().map(ToString::to_string).collect();
             return Err(FrontError::UnknownProfile { profile, known });
         }
-        let recorder = broker.clone();
-        let on_rejected = Arc::new(move |reason: &'static str, peer: SocketAddr| recorder.rejected(reason, peer.ip()));
         let tokens = || {
             let tokens = CurrentTokens::of(Arc::clone(&config))?;
             tokens.now().weak().iter().for_each(|weak| tracing::warn!("{weak}"));
             Ok(tokens)
         };
-        Self::new(&config.serve, profile, tokens, on_rejected, config.max_message)
+        Self::new(&config.serve, profile, tokens, config.max_message)
     }
 
     /// Returns the settings after checking them. `tokens` is not called if no token is asked for.
@@ -227,7 +218,6 @@ impl FrontSettings {
         serve: &ServeConfig,
         profile: ProfileName,
         tokens: impl FnOnce() -> Result<CurrentTokens, TokenError>,
-        on_rejected: OnRejected,
         max_body: usize,
     ) -> Result<Self, FrontError> {
         let tokens = if serve.dangerous_no_token {
@@ -248,7 +238,7 @@ impl FrontSettings {
             let verifier = JwtVerifier::new(jwt)?;
             admission = admission.issued(verifier, jwt.issuer.clone(), jwt.resource.clone());
         }
-        Ok(Self { admission, on_rejected, max_body })
+        Ok(Self { admission, max_body })
     }
 
     /// Returns the state of a front that is reached at this address.
@@ -258,7 +248,6 @@ impl FrontSettings {
             guard: RequestGuard::new(address, &serve.hosts, &serve.origins),
             admission: self.admission,
             sessions: Sessions::default(),
-            on_rejected: self.on_rejected,
             requests: SharedLimit::new(MAX_REQUESTS),
             streams: SharedLimit::new(MAX_STREAMS),
             legacy_calls: SharedLimit::new(MAX_LEGACY_CALLS),
@@ -286,7 +275,7 @@ async fn handle(
     let response = route(&shared, &mut in_progress, request).await.unwrap_or_else(|refusal| {
         if let Some(reason) = refusal.reason {
             tracing::debug!(%peer, reason, "rejected a request at the HTTP front");
-            (shared.on_rejected)(reason, peer);
+            shared.backend.rejected(reason, peer.ip());
         }
         refusal.into_response()
     });

@@ -1,6 +1,7 @@
 //! A fake broker with a few tools, which reports what happens to it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -33,6 +34,8 @@ pub(crate) struct FakeBroker {
     events: mpsc::UnboundedSender<String>,
     /// Lets `slow` end.
     pub(crate) release: Arc<Notify>,
+    /// The reasons for which requests were turned away.
+    pub(crate) rejected: Arc<std::sync::Mutex<Vec<&'static str>>>,
     /// True if the session never says what it offers.
     stuck: bool,
 }
@@ -40,7 +43,7 @@ pub(crate) struct FakeBroker {
 impl FakeBroker {
     pub(crate) fn new() -> (Self, Events) {
         let (events, seen) = mpsc::unbounded_channel();
-        (Self { events, release: Arc::default(), stuck: false }, Events(Mutex::new(seen)))
+        (Self { events, release: Arc::default(), rejected: Arc::default(), stuck: false }, Events(Mutex::new(seen)))
     }
 
     fn say(&self, event: impl Into<String>) {
@@ -60,6 +63,10 @@ impl Backend for FakeBroker {
             let session: Arc<dyn FrontSession> = Arc::new(Self { stuck: &*agent.name == "stuck", ..self.clone() });
             Ok(session)
         })
+    }
+
+    fn rejected(&self, reason: &'static str, _: IpAddr) {
+        self.rejected.lock().unwrap().push(reason);
     }
 
     fn metrics(&self) -> String {

@@ -127,7 +127,7 @@ where
         let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer);
         let peer = peer.unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into());
         if shared.admission.admits_anybody() && !peer.ip().is_loopback() {
-            (shared.on_rejected)("token", peer);
+            shared.backend.rejected("token", peer.ip());
             let refusal = HttpRefusal::rejected("token", StatusCode::FORBIDDEN, NOT_LOCAL);
             return Box::pin(std::future::ready(Ok(refusal.into_response())));
         }

@@ -6,7 +6,6 @@ mod legacy;
 mod modern;
 mod peers;
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use axum::http::HeaderMap;
@@ -31,7 +30,6 @@ struct Server {
     shared: Arc<FrontShared>,
     fake: FakeBroker,
     events: Events,
-    rejected: Arc<Mutex<Vec<&'static str>>>,
     stop: oneshot::Sender<()>,
     served: JoinHandle<()>,
     client: reqwest::Client,
@@ -58,13 +56,9 @@ impl Server {
 
     async fn serving(serve: ServeConfig) -> Self {
         let (fake, events) = FakeBroker::new();
-        let rejected: Arc<Mutex<Vec<_>>> = Arc::default();
-        let seen = rejected.clone();
-        let on_rejected: OnRejected = Arc::new(move |reason, _peer| seen.lock().unwrap().push(reason));
         let tokens = AccessTokens::one(TOKEN.into());
         let tokens = if serve.metrics_token.is_some() { tokens.with_metrics(METRICS.into()) } else { tokens };
-        let settings =
-            FrontSettings::new(&serve, profile(), || Ok(CurrentTokens::fixed(tokens)), on_rejected, MAX_BODY).unwrap();
+        let settings = FrontSettings::new(&serve, profile(), || Ok(CurrentTokens::fixed(tokens)), MAX_BODY).unwrap();
         let front = HttpFront::bind_with(Arc::new(fake.clone()), &serve, settings).await.unwrap();
         let (address, shared) = (front.address(), Arc::clone(&front.shared));
         let (stop, stopped) = oneshot::channel();
@@ -76,7 +70,6 @@ impl Server {
             shared,
             fake,
             events,
-            rejected,
             stop,
             served,
             client: reqwest::Client::builder().no_proxy().build().unwrap(),
@@ -155,7 +148,7 @@ async fn each_thing_that_is_wrong_with_a_request_has_its_status() {
     let nobody = server.client.post(server.url()).body(ping()).send().await.unwrap();
     assert_eq!((nobody.status().as_u16(), &nobody.headers()["www-authenticate"]), (401, &"Bearer".parse().unwrap()));
     assert_eq!(status(with("authorization", "Bearer guess")).await, 401);
-    assert_eq!(*server.rejected.lock().unwrap(), ["host", "origin", "token", "token"]);
+    assert_eq!(*server.fake.rejected.lock().unwrap(), ["host", "origin", "token", "token"]);
 
     assert_eq!(status(server.request(reqwest::Method::PUT)).await, 405);
     assert_eq!(status(with("content-type", "text/plain")).await, 415);
@@ -169,7 +162,7 @@ async fn each_thing_that_is_wrong_with_a_request_has_its_status() {
     assert_eq!(status(with("mcp-session-id", "guess")).await, 404);
     assert_eq!(status(server.client.get(format!("http://{}/other", server.address))).await, 404);
     assert_eq!(
-        *server.rejected.lock().unwrap(),
+        *server.fake.rejected.lock().unwrap(),
         ["host", "origin", "token", "token", "malformed", "malformed", "malformed", "malformed"]
     );
 
@@ -211,7 +204,7 @@ async fn a_malformed_body_is_answered_with_its_id() {
     assert_eq!(answer.status(), 400);
     let answer: Value = answer.json().await.unwrap();
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!("mine"), &json!(-32600)));
-    assert_eq!(*server.rejected.lock().unwrap(), ["malformed"]);
+    assert_eq!(*server.fake.rejected.lock().unwrap(), ["malformed"]);
 }
 
 #[tokio::test]
@@ -219,7 +212,7 @@ async fn binding_says_what_is_wrong_and_the_way_out() {
     let bind = async |serve: &ServeConfig, token: &str| {
         let (fake, _events) = FakeBroker::new();
         let tokens = || Ok(CurrentTokens::fixed(AccessTokens::one(token.into())));
-        let settings = FrontSettings::new(serve, profile(), tokens, Arc::new(|_, _| ()), MAX_BODY)?;
+        let settings = FrontSettings::new(serve, profile(), tokens, MAX_BODY)?;
         HttpFront::bind_with(Arc::new(fake), serve, settings).await
     };
     let taken = bind(&config("127.0.0.1:0"), TOKEN).await.unwrap();

@@ -1,6 +1,7 @@
 //! Tests of an issuer's tokens, and of forged ones.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use axum::Router;
@@ -286,7 +287,7 @@ async fn whoever_has_no_token_is_told_where_to_get_one() {
         assert_eq!(refused.status(), 401);
         assert_eq!(refused.headers()["www-authenticate"], challenge);
     }
-    assert_eq!(*server.rejected.lock().unwrap(), ["token", "token"]);
+    assert_eq!(*server.fake.rejected.lock().unwrap(), ["token", "token"]);
     for path in ["/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp"] {
         let said = server.client.get(format!("http://{}{path}", server.address)).send().await.unwrap();
         let said: Value = serde_json::from_str(&said.text().await.unwrap()).unwrap();
@@ -317,7 +318,7 @@ async fn keys_at_a_private_address_are_not_asked_for_unless_that_is_meant() {
     let jwt = JwtConfig { dangerous_allow_private: false, ..issuer.config() };
     let serve = ServeConfig { jwt: Some(jwt), ..config("127.0.0.1:0") };
     let tokens = || Ok(CurrentTokens::fixed(AccessTokens::one(TOKEN.into())));
-    let settings = FrontSettings::new(&serve, profile(), tokens, Arc::new(|_, _| ()), MAX_BODY);
+    let settings = FrontSettings::new(&serve, profile(), tokens, MAX_BODY);
     let error = settings.err().unwrap().to_string();
     assert!(error.contains("`keys` under [serve.jwt]") && error.contains("loopback"), "{error}");
 }

@@ -64,7 +64,7 @@ async fn headers_of_a_legacy_request_may_be_absent_and_never_contradict_the_body
     }
     let hello = call(0, "initialize", json!({ "protocolVersion": "2025-11-25", "capabilities": {} }));
     assert_eq!(send(&hello, &[("mcp-method", "tools/call")]).await.0, 400);
-    assert_eq!(*server.rejected.lock().unwrap(), ["mismatch"; 5]);
+    assert_eq!(*server.fake.rejected.lock().unwrap(), ["mismatch"; 5]);
 }
 
 #[tokio::test]
