@@ -89,7 +89,7 @@ pub struct GateInput<'a> {
     /// The calls that wait until their intent is on disk.
     pub durability: Durability,
     /// True if the source can neither change nor disclose anything, as its cell enforces.
-    pub sealed: bool,
+    pub harmless_cell: bool,
     /// The results that the session has seen.
     pub(crate) flow: &'a Arc<SessionFlow>,
     /// The labels and effects of the call's source, if the gate [reads them](Gate::reads_flow).
@@ -224,7 +224,7 @@ impl Gate {
     /// Reports whether the agent gets what a source says only after plugins have judged it.
     fn inspects_results(&self) -> bool {
         let policies = self.policies.iter().any(|policy| policy.on(Phase::Result) && !policy.shadow());
-        policies || self.transforms.iter().any(|transform| transform.on(Phase::Result) && !transform.shadow())
+        policies || self.transforms.iter().any(|transform| transform.on(Phase::Result))
     }
 
     /// Returns the plugins by role, in the order in which they are asked.
@@ -337,7 +337,7 @@ impl Gate {
         let mut changed = false;
         for transform in self.transforms.iter().filter(|t| t.on(Phase::Call)) {
             let view = CallView::before(call, Phase::Call).with_flow(as_facts(flow));
-            let keeper = input.vault.keeper(call.source(), transform.shadow());
+            let keeper = input.vault.keeper(call.source());
             match judge::rewrite(transform, &view, keeper, &self.ledger, trail).await? {
                 TransformDecision::Replace(arguments) => {
                     let params = call.params_with(&arguments);

@@ -20,7 +20,7 @@ impl Broker {
     pub async fn install_packages(&self, sources: &[SourceName]) -> BySource<InstallReport> {
         let mut installed = BTreeMap::new();
         for (name, cell) in self.process_cells(sources) {
-            installed.extend(cell.install().await.transpose().map(|phase| (name, phase)));
+            installed.extend(cell.install().await.transpose().map(|report| (name, report)));
         }
         installed
     }

@@ -13,7 +13,7 @@ impl Upstream {
     /// neither write nor reach a network there is nothing to destroy.
     pub(crate) fn turns_off(&self, item: &Item, acceptance: &Acceptance, profile: &ProfileConfig) -> bool {
         let claims = item.kind == ItemKind::Tool && item.hints.claim_destructive();
-        profile.destructive == Destructive::Off && claims && *acceptance == Acceptance::Unknown && !self.is_sealed()
+        profile.destructive == Destructive::Off && claims && *acceptance == Acceptance::Unknown && !self.is_harmless()
     }
 }
 

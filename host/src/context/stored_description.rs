@@ -84,7 +84,7 @@ impl Upstream {
     pub(super) async fn keep_description(&self, capabilities: &Json, tools: &[Arc<Item>], instructions: Option<&Item>) {
         let said = instructions.and_then(Item::instructions);
         let mut now = StoredDescription::new(self.identity, capabilities, tools, said, self.source.only_era());
-        if self.is_sealed() {
+        if self.is_harmless() {
             now.destructive.clear();
         }
         if self.description.lock().replace(now.clone()).as_ref() == Some(&now) {

@@ -221,7 +221,7 @@ impl Upstream {
     }
 
     /// Reports whether the source can neither change nor disclose anything, as its cell enforces.
-    pub(crate) fn is_sealed(&self) -> bool {
+    pub(crate) fn is_harmless(&self) -> bool {
         #[cfg(feature = "process")]
         if let Some(process_cell) = &self.process_cell {
             return process_cell.described().is_some_and(|described| described.is_harmless());

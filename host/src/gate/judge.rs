@@ -62,7 +62,8 @@ pub(super) async fn judge(
             Ok(verdict) => verdict,
             Err(failure) => Verdict::Deny(denial(policy.identity(), &failure, view, ledger, trail.record)),
         };
-        let entry = entry(policy.identity(), view, policy.shadow());
+        let entry = entry(policy.identity(), view);
+        let entry = if policy.shadow() { entry.with("shadow", true) } else { entry };
         trail.entries.push(match &verdict {
             Verdict::Pass => entry.with("verdict", "pass"),
             Verdict::Ask(Concern { code, message, .. }) => {
@@ -83,7 +84,7 @@ pub(super) async fn judge(
     Ok(asks)
 }
 
-/// Asks one transform. A shadow transform's change is recorded and not made.
+/// Asks one transform.
 pub(super) async fn rewrite(
     transform: &Transform,
     view: &CallView,
@@ -95,13 +96,13 @@ pub(super) async fn rewrite(
         Ok(change) => change,
         Err(failure) => TransformDecision::Refuse(denial(transform.identity(), &failure, view, ledger, trail.record)),
     };
-    let entry = entry(transform.identity(), view, transform.shadow());
+    let entry = entry(transform.identity(), view);
     trail.entries.push(match &change {
         TransformDecision::Keep => entry.with("verdict", "keep"),
         TransformDecision::Replace(_) => entry.with("verdict", "replace"),
         TransformDecision::Refuse(denial) => entry.with("verdict", EventBody::new().with("refuse", &denial.code)),
     });
-    Ok(if transform.shadow() { TransformDecision::Keep } else { change })
+    Ok(change)
 }
 
 /// Returns the denial that a plugin's failure of any kind means, with the failure's own code. The cause goes to the
@@ -141,8 +142,6 @@ pub(super) fn denial(
 }
 
 /// Returns the entry of a decision, without the verdict.
-fn entry(plugin: &PluginIdentity, view: &CallView, shadow: bool) -> EventBody {
-    let entry =
-        EventBody::new().with("plugin", &*plugin.name).with("digest", plugin.digest).with("phase", view.phase.as_str());
-    if shadow { entry.with("shadow", true) } else { entry }
+fn entry(plugin: &PluginIdentity, view: &CallView) -> EventBody {
+    EventBody::new().with("plugin", &*plugin.name).with("digest", plugin.digest).with("phase", view.phase.as_str())
 }

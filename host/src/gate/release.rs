@@ -282,7 +282,7 @@ impl Gate {
         self.judge_outcome(&view, trail).await?;
         let mut replaced = None;
         for transform in self.transforms.iter().filter(|t| t.on(Phase::Result)) {
-            let keeper = vault.keeper(call.source(), transform.shadow());
+            let keeper = vault.keeper(call.source());
             match judge::rewrite(transform, &view, keeper, &self.ledger, trail).await? {
                 TransformDecision::Keep => {}
                 TransformDecision::Replace(json) => {

@@ -9,7 +9,7 @@ use crate::ledger::IntentDurability;
 use crate::lockfile::Acceptance;
 use crate::plugin::Concern;
 
-/// Returns the risk of an item's calls. It comes from the cell: the calls of a source that is `sealed`, which can
+/// Returns the risk of an item's calls. It comes from the cell: the calls of a source in a harmless cell, which can
 /// neither write nor reach a network, are harmless. Others are risky, unless a person accepted the tool or trusts this
 /// source's hints. A hint alone raises risk and never lowers it.
 ///
@@ -17,7 +17,7 @@ use crate::plugin::Concern;
 /// question would go to whoever chose it. A resource that no list names carries words of the caller's own in its URI,
 /// as the arguments of a tool do.
 #[must_use]
-pub fn risk_of(tool: &Item, source: &SourceConfig, sealed: bool, acceptance: &Acceptance) -> Risk {
+pub fn risk_of(tool: &Item, source: &SourceConfig, harmless_cell: bool, acceptance: &Acceptance) -> Risk {
     match tool.kind {
         ItemKind::Prompt => return Risk::Harmless,
         ItemKind::Resource | ItemKind::Template if tool.is_listed() => return Risk::Harmless,
@@ -28,7 +28,7 @@ pub fn risk_of(tool: &Item, source: &SourceConfig, sealed: bool, acceptance: &Ac
         Acceptance::Accepted => true,
         Acceptance::Unknown => {
             let vouched = source.trust_annotations && tool.hints.claim_harmless();
-            vouched || sealed && !tool.hints.raise_risk()
+            vouched || harmless_cell && !tool.hints.raise_risk()
         }
     };
     if harmless { Risk::Harmless } else { Risk::Risky }
@@ -37,8 +37,8 @@ pub fn risk_of(tool: &Item, source: &SourceConfig, sealed: bool, acceptance: &Ac
 /// Returns whether a call waits until its intent is on disk. Only a call that can have no effect may go ahead, and only
 /// if nobody was asked about it: the record of an approval must be followed by that of the call.
 pub(super) fn intent_durability(call: &Call, input: &GateInput<'_>, approved: &ApprovalOutcome) -> IntentDurability {
-    let GateInput { durability, sealed, resumed, .. } = input;
-    let has_no_effect = *sealed && call.risk == Risk::Harmless;
+    let GateInput { durability, harmless_cell, resumed, .. } = input;
+    let has_no_effect = *harmless_cell && call.risk == Risk::Harmless;
     if *durability == Durability::Effects && has_no_effect && !approved.by_person && !resumed {
         IntentDurability::Queued
     } else {

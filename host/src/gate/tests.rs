@@ -33,8 +33,8 @@ struct Bench {
     profile: crate::name::ProfileName,
     /// The annotations of the called tool.
     hints: ToolAnnotations,
-    /// True if the source is sealed, and its calls are harmless.
-    sealed: bool,
+    /// True if the cell of the source is harmless, and so are its calls.
+    harmless_cell: bool,
     dir: TempDir,
 }
 
@@ -58,7 +58,7 @@ impl Bench {
             session: SessionId::new(),
             profile: view("{}").call.caller.profile.clone(),
             hints: ToolAnnotations::default(),
-            sealed: false,
+            harmless_cell: false,
             dir,
         }
     }
@@ -70,7 +70,7 @@ impl Bench {
         let caller = Arc::new(crate::call::Caller { session, profile, ..(*call.caller).clone() });
         let arguments = params.arguments().clone();
         let item = Arc::new(Item { hints: self.hints, ..Item::clone(&call.item) });
-        let risk = if self.sealed { Risk::Harmless } else { call.risk };
+        let risk = if self.harmless_cell { Risk::Harmless } else { call.risk };
         Call { id: CallId::new(), caller, item, params, arguments, risk, ..call }
     }
 
@@ -86,7 +86,8 @@ impl Bench {
         elicitation: Elicitation,
         acceptance: Acceptance,
     ) -> Admitting {
-        let (call, gate, vault, sealed) = (self.call(params), self.gate.clone(), self.vault.clone(), self.sealed);
+        let (call, gate, vault, harmless_cell) =
+            (self.call(params), self.gate.clone(), self.vault.clone(), self.harmless_cell);
         let flow = self.flow.clone();
         let peer: Arc<dyn AgentPeer> = Arc::new(Agent(elicitation));
         tokio::spawn(async move {
@@ -102,7 +103,7 @@ impl Bench {
                 source_flow: None,
                 peer: &peer,
                 durability: Durability::Effects,
-                sealed,
+                harmless_cell,
                 counts: None,
                 resumed: false,
             };

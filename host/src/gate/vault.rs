@@ -96,11 +96,9 @@ struct Value {
 }
 
 impl SessionVault {
-    /// Returns the store in which a transform keeps values of one source. What a transform in shadow mode (`pretends`)
-    /// keeps is discarded.
-    pub(super) fn keeper(self: &Arc<Self>, source: &SourceName, pretends: bool) -> Arc<dyn Vault> {
-        let vault = if pretends { Arc::default() } else { self.clone() };
-        Arc::new(Keeper { vault, source: source.clone() })
+    /// Returns the store in which a transform keeps values of one source.
+    pub(super) fn keeper(self: &Arc<Self>, source: &SourceName) -> Arc<dyn Vault> {
+        Arc::new(Keeper { vault: Arc::clone(self), source: source.clone() })
     }
 
     /// Returns the arguments with every placeholder restored that this call's source may have. `None` if there is none,

@@ -23,7 +23,7 @@ impl<'a> GateInput<'a> {
             budget: session.context.budget(&session.caller.profile),
             approve: session.profile.approve,
             acceptance: &target.acceptance,
-            sealed: target.upstream.is_sealed(),
+            harmless_cell: target.upstream.is_harmless(),
             counts: Some(&session.continuations.counts),
             source_flow: session.context.gate.reads_flow().then(|| target.upstream.flow(call)),
             ..Self::of_question(session, &target.upstream, peer)
@@ -47,7 +47,7 @@ impl<'a> GateInput<'a> {
             metrics: &upstream.metrics,
             durability: session.context.config.ledger.durability,
             // A question goes to the agent, whom no cell holds.
-            sealed: false,
+            harmless_cell: false,
             flow: &session.continuations.flow,
             // What is sent to the agent is the source's own.
             source_flow: session.context.gate.reads_flow().then(|| upstream.flow_to_agent()),

@@ -23,7 +23,7 @@ impl ConfiguredSession {
     ) -> Option<Notification> {
         let Notification { method, params } = notification;
         let params = match params {
-            Some(said) if !says_nothing(&method, &said) => {
+            Some(said) if !has_no_text(&method, &said) => {
                 let token = said.get("progressToken");
                 // The protocol's own notifications are judged as part of their call, others by their own name.
                 let other = !method.is_reserved();
@@ -61,7 +61,7 @@ impl ConfiguredSession {
 }
 
 /// Reports whether a notification is progress that holds nothing but numbers, which no plugin needs to look at.
-fn says_nothing(method: &Method, params: &Json) -> bool {
+fn has_no_text(method: &Method, params: &Json) -> bool {
     let plain = |(key, value): &(String, Json)| match key.as_str() {
         "progressToken" => true,
         "progress" | "total" => value.read::<serde_json::Number>().is_ok(),
@@ -76,9 +76,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_numbers_say_nothing() {
+    fn progress_with_any_text_is_judged_by_the_gate() {
         let progress =
-            |params: &'static str| says_nothing(&Method::NotificationsProgress, &Json::parse(params).unwrap());
+            |params: &'static str| has_no_text(&Method::NotificationsProgress, &Json::parse(params).unwrap());
         assert!(progress(r#"{"progress":1,"total":2.5,"progressToken":"t"}"#));
         for words in [
             r#"{"progress":1,"message":"ann@example.com"}"#,
@@ -88,6 +88,6 @@ mod tests {
         ] {
             assert!(!progress(words), "{words}");
         }
-        assert!(!says_nothing(&Method::NotificationsMessage, &Json::empty_object()));
+        assert!(!has_no_text(&Method::NotificationsMessage, &Json::empty_object()));
     }
 }

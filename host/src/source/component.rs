@@ -41,7 +41,7 @@ pub struct ComponentSource {
     timeout: Duration,
     concurrency: ConcurrencyLimit,
     /// True if the component can neither change anything outside itself nor send anything out.
-    sealed: bool,
+    harmless: bool,
 }
 
 impl ComponentSource {
@@ -49,12 +49,12 @@ impl ComponentSource {
     /// it that long.
     #[must_use]
     pub fn new(tools: ToolsComponent, config: &SourceConfig) -> Self {
-        let sealed = tools.is_sealed();
+        let harmless = tools.is_harmless();
         Self {
             tools: Callee::Tools(tools),
             timeout: config.timeout,
             concurrency: ConcurrencyLimit::new(&config.name, config.concurrency),
-            sealed,
+            harmless,
         }
     }
 
@@ -62,8 +62,9 @@ impl ComponentSource {
     /// [`ComponentSource::new`].
     #[must_use]
     pub fn of_functions(functions: FunctionsComponent, config: &SourceConfig) -> Self {
-        let (sealed, concurrency) = (functions.is_sealed(), ConcurrencyLimit::new(&config.name, config.concurrency));
-        Self { tools: Callee::Functions(functions), timeout: config.timeout, concurrency, sealed }
+        let (harmless, concurrency) =
+            (functions.is_harmless(), ConcurrencyLimit::new(&config.name, config.concurrency));
+        Self { tools: Callee::Functions(functions), timeout: config.timeout, concurrency, harmless }
     }
 
     async fn read(&self, tools: &ToolsComponent, caller: &Arc<Caller>, params: &Json, deadline: Instant) -> Outcome {
@@ -93,7 +94,7 @@ impl ComponentSource {
 
     /// Returns the outcome of a call that has no answer.
     fn broken(&self, why: Cause) -> Outcome {
-        match self.sealed {
+        match self.harmless {
             // The component can reach nothing outside itself, so nothing has happened: the outcome is known.
             true => failed(&why.to_string()),
             false => Outcome::Unknown(why.then("; it may have acted or not")),

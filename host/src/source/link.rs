@@ -74,7 +74,7 @@ pub(crate) struct McpConnectionConfig {
     /// The source's configured name, which notifications and requests to sessions carry.
     pub(crate) source: SourceName,
     /// The era in which the connection is made.
-    pub(crate) opening: EraChoice,
+    pub(crate) era_choice: EraChoice,
     /// The client capabilities that are declared to a legacy source.
     pub(crate) capabilities: Json,
     /// The members of an agent's `_meta` that the source may see.

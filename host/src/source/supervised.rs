@@ -163,7 +163,7 @@ impl<D: Connector> Source for SupervisedSource<D> {
             return state.send_call(&single.connection, &permit, client, events, time).await;
         }
         let others = permit.call().attempt.is_some_and(|attempt| attempt.others);
-        let wait_policy = if others { WaitPolicy::Elsewhere } else { WaitPolicy::Reconnect };
+        let wait_policy = if others { WaitPolicy::NotIfDown } else { WaitPolicy::AllAttempts };
         let mut first = true;
         loop {
             let connection = match timeout_at(time.until, self.connect(client, wait_policy)).await {
@@ -195,7 +195,7 @@ impl<D: Connector> Source for SupervisedSource<D> {
         }
         let mut first = true;
         loop {
-            let (connection, _) = self.connect(client, WaitPolicy::Attempt).await.map_err(failed)?;
+            let (connection, _) = self.connect(client, WaitPolicy::NextAttempt).await.map_err(failed)?;
             let told = connection.link.notify(method, params, client, state.timeout).await;
             // As for a call: what was certainly not sent may be sent again.
             let unsent = matches!(&told, Err(error) if !matches!(error, SourceError::Timeout { .. }));
@@ -264,7 +264,7 @@ impl<D: Connector> Source for SupervisedSource<D> {
             return Ok(SourceStatus::Idle);
         }
         let no_client: Arc<dyn SourceClient> = Arc::new(super::NoClient);
-        match tokio::time::timeout(timeout, self.connect(&no_client, WaitPolicy::Attempt)).await {
+        match tokio::time::timeout(timeout, self.connect(&no_client, WaitPolicy::NextAttempt)).await {
             Ok(connected) => connected.map(|_| SourceStatus::Ready),
             Err(_) => Ok(state.main_slot().status()),
         }
@@ -290,7 +290,7 @@ impl<D: Connector> SupervisedSource<D> {
         work: impl for<'a> Fn(&'a Connection, Option<Discovery>) -> BoxFuture<'a, Result<T, SourceError>>,
     ) -> Result<T, SourceError> {
         // Without a session, the caller wants to know the result of the next attempt.
-        let wait_policy = if client.session().is_some() { WaitPolicy::List } else { WaitPolicy::Attempt };
+        let wait_policy = if client.session().is_some() { WaitPolicy::OnlyIfDue } else { WaitPolicy::NextAttempt };
         let (connection, said) = self.connect(client, wait_policy).await?;
         match work(&connection, said).await {
             Err(_) if !connection.link.is_open() => {
@@ -312,7 +312,7 @@ impl<D: Connector> SupervisedSource<D> {
         loop {
             let slot = state.slot_for(client, wait_policy);
             if waited.is_none()
-                && !(wait_policy == WaitPolicy::List && slot.is_doubted())
+                && !(wait_policy == WaitPolicy::OnlyIfDue && slot.is_doubted())
                 && let Some(connection) = slot.open()
             {
                 return Ok((connection, None));

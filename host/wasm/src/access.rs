@@ -207,7 +207,7 @@ pub(crate) struct Wasi {
 impl ComponentAccess {
     /// Reports whether the component can neither change anything nor send anything out.
     #[must_use]
-    pub fn is_sealed(&self) -> bool {
+    pub fn is_harmless(&self) -> bool {
         self.grant.is_harmless() && self.key_value.is_none()
     }
 

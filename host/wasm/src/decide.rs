@@ -15,21 +15,21 @@ use super::v0_1::{ApprovalWorld, PolicyWorld, TransformWorld};
 use super::{AskFacts, PluginIdentity, Settlement, TransformDecision, Vault, Verdict};
 
 macro_rules! decider {
-    ($(#[$doc:meta])* $name:ident, $code:ty) => {
+    ($(#[$doc:meta])* $name:ident, $code:ty $(, $setting:ident: $type:ty)?) => {
         $(#[$doc])*
         #[derive(Clone)]
         pub struct $name {
             identity: Arc<PluginIdentity>,
             on: Arc<[Phase]>,
-            shadow: bool,
             pub(super) code: $code,
+            $($setting: $type,)?
             decisions: Arc<Decisions>,
         }
 
         impl $name {
             pub(super) fn new(identity: PluginIdentity, config: &PluginConfig, code: $code) -> Self {
                 let (identity, on) = (Arc::new(identity), config.on.as_slice().into());
-                Self { identity, on, shadow: config.shadow, code, decisions: Arc::default() }
+                Self { identity, on, code, $($setting: config.$setting,)? decisions: Arc::default() }
             }
 
             /// Returns which plugin it is.
@@ -67,12 +67,6 @@ macro_rules! decider {
                 self.decisions.record(said.as_ref().map_or(PluginDecision::Failed, word), asked.elapsed());
                 said
             }
-
-            /// Reports whether the plugin runs in shadow: what it decides is recorded and never applied.
-            #[must_use]
-            pub fn shadow(&self) -> bool {
-                self.shadow
-            }
         }
 
         impl fmt::Debug for $name {
@@ -85,7 +79,7 @@ macro_rules! decider {
 
 decider! {
     /// A loaded policy, which decides whether a call may go on.
-    Policy, PolicyCode
+    Policy, PolicyCode, shadow: bool
 }
 decider! {
     /// A loaded transform, which rewrites arguments or outcomes.
@@ -115,6 +109,12 @@ impl PolicyCode {
 }
 
 impl Policy {
+    /// Reports whether the policy runs in shadow: what it decides is recorded and never applied.
+    #[must_use]
+    pub fn shadow(&self) -> bool {
+        self.shadow
+    }
+
     /// Judges one call: in a fresh instance, unless it is native. Cancellation safe: dropping the future stops the
     /// guest.
     ///

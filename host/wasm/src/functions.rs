@@ -100,8 +100,8 @@ impl FunctionsComponent {
 
     /// Reports whether the component can neither change anything nor send anything out.
     #[must_use]
-    pub fn is_sealed(&self) -> bool {
-        self.0.confinement.access.is_sealed()
+    pub fn is_harmless(&self) -> bool {
+        self.0.confinement.access.is_harmless()
     }
 
     /// Returns the tools, as MCP `Tool` objects.

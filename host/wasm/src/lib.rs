@@ -13,12 +13,13 @@
 //! plugin unusable is a [`PluginError`], which keeps the broker from starting.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use portcullis_config::{PluginConfig, PluginRef};
 use portcullis_core::digest::Digest;
 use portcullis_core::limits;
 use portcullis_core::protocol::Json;
+use portcullis_core::sync::Mutex;
 use tokio::sync::Semaphore;
 use wasmtime::Engine;
 
@@ -197,7 +198,7 @@ impl PluginHost {
         if let Some(host) = self.shared.started.get() {
             return Ok(host);
         }
-        let _starting = self.shared.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _starting = self.shared.starting.lock();
         if self.shared.started.get().is_none() {
             let host = Host::start(&self.shared).map_err(PluginError::Engine)?;
             // No other thread can have set it while this one holds the lock.

@@ -96,8 +96,8 @@ impl ToolsComponent {
 
     /// Reports whether the component can neither change anything nor send anything out.
     #[must_use]
-    pub fn is_sealed(&self) -> bool {
-        self.instance_pool.confinement().is_none_or(|confinement| confinement.access.is_sealed())
+    pub fn is_harmless(&self) -> bool {
+        self.instance_pool.confinement().is_none_or(|confinement| confinement.access.is_harmless())
     }
 
     /// Returns the tools, as MCP `Tool` objects. Cancellation safe.

@@ -195,12 +195,12 @@ pub(crate) async fn recorded_run(
     let broker = runtime::broker(config.clone()).await?;
     let facts = source_facts(&broker, name);
     // A cell that opens nothing beyond itself cannot do any harm, so every tool may be called in it.
-    let sealed = broker
+    let harmless_cell = broker
         .config()
         .sources
         .get(name)
         .is_some_and(|source| source.cell.write.is_empty() && source.cell.network.is_empty());
-    let driven = async { Ok(drive::drive(&broker, name, script, sealed, &facts.named).await) };
+    let driven = async { Ok(drive::drive(&broker, name, script, harmless_cell, &facts.named).await) };
     let driven = runtime::until_interrupted(driven).await;
     let facts = SourceFacts { inside: inside(&broker, name), ..facts };
     let recording = broker.recording(name).unwrap_or_default();

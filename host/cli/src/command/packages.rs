@@ -77,16 +77,16 @@ pub(crate) fn install(args: &InstallArgs, global: &GlobalArgs) -> anyhow::Result
         let installed = runtime::until_interrupted(async { Ok(broker.install_packages(&sources).await) }).await?;
         let good = installed.values().all(Result::is_ok);
         if global.json {
-            print_rows(&installed, |phase| json!({ "package": phase }))?;
+            print_rows(&installed, |report| json!({ "package": report }))?;
             return Ok(exit(good));
         }
         for (source, found) in &installed {
             match found {
-                Ok(phase) => output::text(&format!(
+                Ok(report) => output::text(&format!(
                     "{source}  {} {} with {} packages\n",
-                    escape_hidden(&phase.name),
-                    escape_hidden(&phase.version),
-                    phase.packages
+                    escape_hidden(&report.name),
+                    escape_hidden(&report.version),
+                    report.packages
                 ))?,
                 Err(error) => failed(source, error)?,
             }

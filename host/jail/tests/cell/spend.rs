@@ -7,7 +7,7 @@ use portcullis_jail::CellLimits;
 use crate::{each, output, shell};
 
 #[test]
-fn limits_hold() {
+fn a_cell_cannot_exceed_its_memory_processes_and_files() {
     each(|_| {
         let mut launch = shell(
             "head -c 20M /dev/zero > big; head -c 20M /dev/zero > /tmp/big; ls -s --block-size=M big /tmp/big; \

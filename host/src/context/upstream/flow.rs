@@ -65,7 +65,7 @@ impl Upstream {
             ItemKind::Resource | ItemKind::Template => item.is_listed(),
             ItemKind::Tool | ItemKind::Source => false,
         };
-        if self.is_sealed() || is_picked && !call.has_arguments() {
+        if self.is_harmless() || is_picked && !call.has_arguments() {
             return NOTHING;
         }
         let cell = &self.config.cell;

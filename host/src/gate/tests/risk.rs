@@ -2,11 +2,11 @@ use super::*;
 use crate::call::Risk;
 use crate::config::Config;
 
-fn risk(sealed: bool, hints: ToolAnnotations, trusted: bool, acceptance: &Acceptance) -> Risk {
+fn risk(harmless_cell: bool, hints: ToolAnnotations, trusted: bool, acceptance: &Acceptance) -> Risk {
     let text = format!("[sources.s]\ncommand = [\"x\"]\ntrust-annotations = {trusted}\n");
     let config = Config::parse(&text, std::path::Path::new("/portcullis.toml")).unwrap();
     let item = Item { hints, ..Item::clone(&view("{}").call.item) };
-    risk_of(&item, config.sources.values().next().unwrap(), sealed, acceptance)
+    risk_of(&item, config.sources.values().next().unwrap(), harmless_cell, acceptance)
 }
 
 #[test]
@@ -14,7 +14,7 @@ fn risk_comes_from_the_cell_and_a_hint_alone_never_lowers_it() {
     let (none, unknown) = (ToolAnnotations::default(), Acceptance::Unknown);
     let reads = ToolAnnotations { read_only: Some(true), ..none };
     let destroys = ToolAnnotations { destructive: Some(true), ..none };
-    assert_eq!(risk(true, none, false, &unknown), Risk::Harmless, "a sealed source does no harm");
+    assert_eq!(risk(true, none, false, &unknown), Risk::Harmless, "a source in a harmless cell does no harm");
     assert_eq!(risk(true, destroys, false, &unknown), Risk::Risky, "unless it says so itself");
     assert_eq!(risk(false, none, false, &unknown), Risk::Risky);
     assert_eq!(risk(false, reads, false, &unknown), Risk::Risky, "a hint lowers nothing");

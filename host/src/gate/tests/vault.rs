@@ -4,7 +4,7 @@ use super::*;
 fn sent(value: &str, from: &str, restore_to: &[&str], arguments: &str) -> String {
     let vault = Arc::new(SessionVault::default());
     let restore_to = restore_to.iter().map(|glob| (*glob).to_owned()).collect();
-    let placeholder = vault.keeper(&from.parse().unwrap(), false).protect("p", value, restore_to);
+    let placeholder = vault.keeper(&from.parse().unwrap()).protect("p", value, restore_to);
     let call = Call::clone(&view(&arguments.replace("[[p]]", &placeholder)).call);
     let params = Json::of(&json!({ "name": "files__read", "arguments": call.arguments }));
     let params = Params::parse(&Method::ToolsCall, params);
@@ -33,7 +33,7 @@ fn globs_that_are_too_much_restore_nothing_and_break_nothing() {
     ];
     for restore_to in lists {
         let vault = Arc::new(SessionVault::default());
-        let keeper = vault.keeper(&"files".parse().unwrap(), false);
+        let keeper = vault.keeper(&"files".parse().unwrap());
         let placeholder = keeper.protect("p", "secret", restore_to);
         let call = view(&format!(r#"{{"to":"{placeholder}"}}"#)).call;
         assert!(vault.restore(&call).is_none(), "{placeholder}");
@@ -75,7 +75,7 @@ fn a_text_full_of_brackets_is_read_once() {
 /// placeholders of values of these sources, and are that in what is returned.
 fn sent_to_both(arguments: &str) -> [String; 2] {
     let vault = Arc::new(SessionVault::default());
-    let protect = |source: &str, value: &str| vault.keeper(&source.parse().unwrap(), false).protect("p", value, vec![]);
+    let protect = |source: &str, value: &str| vault.keeper(&source.parse().unwrap()).protect("p", value, vec![]);
     let (files, mail) = (protect("files", "value-of-files"), protect("mail", "value-of-mail"));
     let filled = arguments.replace("[[files]]", &files).replace("[[mail]]", &mail);
     ["files", "mail"].map(|source| {
@@ -114,7 +114,7 @@ fn a_forged_or_nested_placeholder_brings_no_value_to_another_source() {
 #[test]
 fn a_placeholder_within_a_value_is_not_put_back_with_it() {
     let vault = Arc::new(SessionVault::default());
-    let keeper = |source: &str| vault.keeper(&source.parse().unwrap(), false);
+    let keeper = |source: &str| vault.keeper(&source.parse().unwrap());
     let inner = keeper("mail").protect("p", "value-of-mail", vec![]);
     // A source writes what looks like a value around the placeholder of another source, to get that value with its own.
     let outer = keeper("files").protect("p", &format!("x{inner}x"), vec![]);
@@ -125,7 +125,7 @@ fn a_placeholder_within_a_value_is_not_put_back_with_it() {
 #[test]
 fn a_placeholder_does_not_look_like_a_number() {
     let vault = Arc::new(SessionVault::default());
-    let keeper = vault.keeper(&"files".parse().unwrap(), false);
+    let keeper = vault.keeper(&"files".parse().unwrap());
     for n in 0..200 {
         let placeholder = keeper.protect("p", &n.to_string(), vec![]);
         let nonce = placeholder.strip_prefix("[[p:").and_then(|rest| rest.strip_suffix("]]")).unwrap();
@@ -139,11 +139,10 @@ fn a_placeholder_does_not_look_like_a_number() {
 fn a_source_that_guesses_a_value_of_another_gets_nothing_for_the_placeholder_of_that() {
     let vault = Arc::new(SessionVault::default());
     for restore_to in [vec!["crm__*".to_owned()], vec![]] {
-        let protect =
-            |source: &str| vault.keeper(&source.parse().unwrap(), false).protect("p", "guessed", restore_to.clone());
+        let protect = |source: &str| vault.keeper(&source.parse().unwrap()).protect("p", "guessed", restore_to.clone());
         assert!(protect("files") != protect("mail") && protect("files") == protect("files"), "{restore_to:?}");
     }
-    let files = vault.keeper(&"files".parse().unwrap(), false).protect("p", "guessed", vec![]);
+    let files = vault.keeper(&"files".parse().unwrap()).protect("p", "guessed", vec![]);
     let mut call = Call::clone(&view(&format!(r#"{{"a":"{files}"}}"#)).call);
     call.item = Arc::new(Item { source: "mail".parse().unwrap(), ..Item::clone(&call.item) });
     assert!(vault.restore(&call).is_none());
@@ -152,7 +151,7 @@ fn a_source_that_guesses_a_value_of_another_gets_nothing_for_the_placeholder_of_
 #[test]
 fn a_source_that_floods_a_vault_takes_no_room_from_the_others() {
     let vault = Arc::new(SessionVault::default());
-    let keeper = |source: &str| vault.keeper(&source.parse().unwrap(), false);
+    let keeper = |source: &str| vault.keeper(&source.parse().unwrap());
     let restored = |placeholder: &str| vault.restore(&view(&format!(r#"{{"a":"{placeholder}"}}"#)).call).is_some();
     let (flood, files) = (keeper("flood"), keeper("files"));
     // Large values reach the limit in bytes, and small ones that in number.

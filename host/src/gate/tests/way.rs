@@ -31,7 +31,7 @@ pub(super) fn input<'a>(
         source_flow: None,
         peer,
         durability: Durability::Effects,
-        sealed: false,
+        harmless_cell: false,
         counts: None,
         resumed: false,
     }

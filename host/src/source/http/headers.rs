@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_uris_are_named() {
+    fn the_name_header_has_the_tool_or_uri_and_encodes_what_a_header_cannot_hold() {
         for (text, expected) in [
             (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a b"}}"#, "a b"),
             (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"größe"}}"#, "=?base64?Z3LDtsOfZQ==?="),

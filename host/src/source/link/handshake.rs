@@ -50,12 +50,12 @@ impl Default for HandshakeDeadlines {
 /// The era in which a connection is made to a source that may speak both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EraChoice {
-    /// The newest era that the source speaks.
-    Newest,
+    /// The modern era, with `server/discover`; if the source does not speak it, the legacy one, with `initialize`.
+    ModernFirst,
     /// The legacy era, with `initialize`; if the source refuses that, the modern one, with `server/discover`.
     LegacyFirst,
     /// The modern era only, with `server/discover`; a source that refuses that is not connected to.
-    Modern,
+    ModernOnly,
 }
 
 /// The result of the handshake.
@@ -109,8 +109,8 @@ async fn agree_on_era(
     shared: &McpConnectionState,
     deadlines: &HandshakeDeadlines,
 ) -> Result<HandshakeResult, SourceError> {
-    match shared.config.opening {
-        EraChoice::Newest => agree_on_newest(shared, deadlines).await,
+    match shared.config.era_choice {
+        EraChoice::ModernFirst => agree_on_newest(shared, deadlines).await,
         EraChoice::LegacyFirst => match initialize(shared, deadlines.handshake).await {
             // The source may have refused the era. If it refused for another reason, that reason is the more helpful
             // error.
@@ -119,7 +119,7 @@ async fn agree_on_era(
             }
             agreed => agreed,
         },
-        EraChoice::Modern => discover(shared, deadlines.handshake).await,
+        EraChoice::ModernOnly => discover(shared, deadlines.handshake).await,
     }
 }
 

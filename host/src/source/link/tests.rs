@@ -79,7 +79,7 @@ fn config() -> McpConnectionConfig {
     let source = "far".parse().unwrap();
     McpConnectionConfig {
         source,
-        opening: EraChoice::Newest,
+        era_choice: EraChoice::ModernFirst,
         capabilities: Json::empty_object(),
         context: ["x", "a", "vendor/y"].map(str::to_owned).into(),
         client: None,

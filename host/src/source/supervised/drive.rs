@@ -66,18 +66,18 @@ pub(super) fn drive<D: Connector>(
 async fn work<D: Connector>(state: Arc<SupervisorState<D>>, slot: Arc<ConnectionSlot>, begin: FirstStep) {
     let mut made = match begin {
         FirstStep::Attempt(client) => attempt(&state, &slot, client).await,
-        FirstStep::Keep(connection) => AttemptOutcome::Here(connection),
+        FirstStep::Keep(connection) => AttemptOutcome::Connected(connection),
         FirstStep::End(end) => {
             let again = end.again;
             finish(&slot, end).await;
-            if again { attempt(&state, &slot, None).await } else { AttemptOutcome::Elsewhere }
+            if again { attempt(&state, &slot, None).await } else { AttemptOutcome::HandedOver }
         }
     };
     loop {
         let needless = match made {
-            AttemptOutcome::Here(connection) => keep(&state, &slot, connection).await,
-            AttemptOutcome::Not => false,
-            AttemptOutcome::Elsewhere => true,
+            AttemptOutcome::Connected(connection) => keep(&state, &slot, connection).await,
+            AttemptOutcome::Failed => false,
+            AttemptOutcome::HandedOver => true,
         };
         if needless || !state.wants(&slot) {
             return state.leave(&slot);
@@ -102,11 +102,11 @@ async fn finish(slot: &ConnectionSlot, end: SlotEnd) {
 /// The result of an attempt.
 enum AttemptOutcome {
     /// A connection on this slot.
-    Here(Arc<Connection>),
+    Connected(Arc<Connection>),
     /// Nothing for this slot: the connection belongs to another slot, or none may be made.
-    Elsewhere,
+    HandedOver,
     /// The attempt failed.
-    Not,
+    Failed,
 }
 
 /// Makes one attempt to connect, once it is due.
@@ -115,20 +115,20 @@ async fn attempt<D: Connector>(
     slot: &Arc<ConnectionSlot>,
     whom: Option<Weak<dyn SourceClient>>,
 ) -> AttemptOutcome {
-    let Some(due) = slot.next_attempt_at() else { return AttemptOutcome::Elsewhere };
+    let Some(due) = slot.next_attempt_at() else { return AttemptOutcome::HandedOver };
     sleep_until(due).await;
     let Some(client) = whom.and_then(|client| client.upgrade()).or_else(|| slot.client()) else {
-        return AttemptOutcome::Elsewhere;
+        return AttemptOutcome::HandedOver;
     };
     let is_last_attempt = slot.is_last_attempt();
     if !slot.begin("wanted") {
-        return AttemptOutcome::Elsewhere;
+        return AttemptOutcome::HandedOver;
     }
-    match state.connect(&client, slot.opening(), &slot.subscribers, is_last_attempt).await {
+    match state.connect(&client, slot.era_choice(), &slot.subscribers, is_last_attempt).await {
         Ok((link, discovery)) => install_connection(state, slot, &client, link, discovery).await,
         Err(error) => {
             slot.refused(error);
-            AttemptOutcome::Not
+            AttemptOutcome::Failed
         }
     }
 }
@@ -149,11 +149,11 @@ async fn install_connection<D: Connector>(
             let own = state.own_slot(client).filter(|own| state.place(own).is_ok());
             Some((own, "the source keeps state for each session"))
         }
-        true if modern && slot.opening() == EraChoice::LegacyFirst => {
-            Some((Some(Arc::clone(&state.shared)), "the source speaks only the newest era"))
+        true if modern && slot.era_choice() == EraChoice::LegacyFirst => {
+            Some((Some(Arc::clone(&state.shared)), "the source speaks only the modern era"))
         }
         true if !modern && !Arc::ptr_eq(slot, state.slot_with_initialize()) => {
-            Some((Some(Arc::clone(state.slot_with_initialize())), "the source speaks only the older era"))
+            Some((Some(Arc::clone(state.slot_with_initialize())), "the source speaks only the legacy era"))
         }
         _ => None,
     };
@@ -167,11 +167,11 @@ async fn install_connection<D: Connector>(
             // That slot has a connection already, or may have none.
             _ => connection.link.close().await,
         }
-        state.learn(slot.opening(), modern, stateful);
+        state.learn(slot.era_choice(), modern, stateful);
         slot.handed_over(cause);
-        return AttemptOutcome::Elsewhere;
+        return AttemptOutcome::HandedOver;
     }
-    state.learn(slot.opening(), modern, stateful);
+    state.learn(slot.era_choice(), modern, stateful);
     restore(slot, &connection).await;
     let anew = slot.opened(&connection, discovery.clone());
     if anew {
@@ -181,7 +181,7 @@ async fn install_connection<D: Connector>(
     if anew {
         announce(state, slot, &connection).await;
     }
-    AttemptOutcome::Here(connection)
+    AttemptOutcome::Connected(connection)
 }
 
 /// Restores a session's settings on its new connection. A refusal of the source is ignored.

@@ -16,10 +16,10 @@ pub(super) struct KnownEras {
     /// The only era to be used, whatever the source speaks: `era` of its configuration.
     fixed: Option<Era>,
     /// True once a connection was made with `initialize`.
-    legacy_met: AtomicBool,
-    /// True if the newest era was tried, and the source spoke the older one.
+    legacy_spoken: AtomicBool,
+    /// True if the modern era was tried, and the source spoke the legacy one.
     modern_missing: AtomicBool,
-    /// True if `initialize` was tried, and the source spoke the newest era.
+    /// True if `initialize` was tried, and the source spoke the modern era.
     legacy_missing: AtomicBool,
 }
 
@@ -42,43 +42,43 @@ impl KnownEras {
     }
 
     /// Returns how a connection for this client begins.
-    pub(super) fn opening_for(&self, client: &dyn SourceClient) -> EraChoice {
+    pub(super) fn choice_for(&self, client: &dyn SourceClient) -> EraChoice {
         match self.only_era() {
             None if client.era() == Some(Era::Legacy) => EraChoice::LegacyFirst,
-            _ => EraChoice::Newest,
+            _ => EraChoice::ModernFirst,
         }
     }
 
     /// Reports whether it is known that a connection for this client begins with `initialize`.
     pub(super) fn is_legacy_for(&self, client: &dyn SourceClient) -> bool {
-        let wanted = self.only_era() == Some(Era::Legacy) || self.opening_for(client) == EraChoice::LegacyFirst;
-        wanted && self.legacy_met.load(Ordering::Relaxed)
+        let wanted = self.only_era() == Some(Era::Legacy) || self.choice_for(client) == EraChoice::LegacyFirst;
+        wanted && self.legacy_spoken.load(Ordering::Relaxed)
     }
 
-    /// Returns `opening`, or [`EraChoice::Modern`] if that is the only era configured.
-    pub(super) fn resolve(&self, opening: EraChoice) -> EraChoice {
-        if self.fixed == Some(Era::Modern) { EraChoice::Modern } else { opening }
+    /// Returns the choice itself, or [`EraChoice::ModernOnly`] if that is the only era configured.
+    pub(super) fn resolve(&self, era_choice: EraChoice) -> EraChoice {
+        if self.fixed == Some(Era::Modern) { EraChoice::ModernOnly } else { era_choice }
     }
 
-    /// Reports whether to try the newest era before `initialize`. With `is_last_attempt`, what was learned does not
+    /// Reports whether to try the modern era before `initialize`. With `is_last_attempt`, what was learned does not
     /// count.
     pub(super) fn probes(&self, is_last_attempt: bool) -> bool {
         self.fixed.is_none() && (is_last_attempt || !self.modern_missing.load(Ordering::Relaxed))
     }
 
-    /// Remembers the era in which a connection was made that began with `opening`.
-    pub(super) fn learn(&self, opening: EraChoice, modern: bool) {
+    /// Remembers the era in which a connection was made after this choice.
+    pub(super) fn learn(&self, era_choice: EraChoice, modern: bool) {
         let note = |fact: &AtomicBool, is| fact.store(is, Ordering::Relaxed);
         if modern {
             note(&self.modern_missing, false);
-            if opening == EraChoice::LegacyFirst {
+            if era_choice == EraChoice::LegacyFirst {
                 note(&self.legacy_missing, true);
-                note(&self.legacy_met, false);
+                note(&self.legacy_spoken, false);
             }
         } else {
-            note(&self.legacy_met, true);
+            note(&self.legacy_spoken, true);
             note(&self.legacy_missing, false);
-            if opening == EraChoice::Newest {
+            if era_choice == EraChoice::ModernFirst {
                 note(&self.modern_missing, true);
             }
         }

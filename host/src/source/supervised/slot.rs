@@ -49,16 +49,16 @@ impl HealthTracker {
 pub(super) enum WaitPolicy {
     /// Does not wait if the source is known to be down, because another member can be called. Otherwise waits until the
     /// next attempt has failed.
-    Elsewhere,
+    NotIfDown,
     /// Waits until the next attempt has failed. If the last attempt failed or the connection was lost, waits only for
     /// an attempt that is due and has not begun, because a list can be built without the source. Does not wait for a
     /// source that has to prove that it is alive.
-    List,
+    OnlyIfDue,
     /// Waits until the next attempt has failed.
-    Attempt,
+    NextAttempt,
     /// Waits until all attempts have failed if the source was connected before. Otherwise waits until the next attempt
     /// has failed.
-    Reconnect,
+    AllAttempts,
 }
 
 /// The answer to a caller that wants a connection.
@@ -77,7 +77,7 @@ pub(super) struct ConnectionSlot {
     /// The session that owns the slot, or `None` for a shared one.
     owner: Option<SlotOwner>,
     /// The era in which its connections are made.
-    opening: EraChoice,
+    era_choice: EraChoice,
     /// The sessions that are notified of changes, if the slot is shared.
     pub(super) subscribers: Arc<Subscribers>,
     state: Mutex<SlotState>,
@@ -116,12 +116,12 @@ struct SlotState {
 }
 
 impl ConnectionSlot {
-    pub(super) fn new(counters: &Arc<HealthTracker>, owner: Option<SlotOwner>, opening: EraChoice) -> Arc<Self> {
+    pub(super) fn new(counters: &Arc<HealthTracker>, owner: Option<SlotOwner>, era_choice: EraChoice) -> Arc<Self> {
         let (state_changed, subscribers) = (watch::Sender::new(()), Arc::new(Subscribers::counting(&counters.changes)));
         Arc::new(Self {
             counters: Arc::clone(counters),
             owner,
-            opening,
+            era_choice,
             subscribers,
             state: Mutex::default(),
             state_changed,
@@ -146,8 +146,8 @@ impl ConnectionSlot {
         self.owner.is_none()
     }
 
-    pub(super) fn opening(&self) -> EraChoice {
-        self.opening
+    pub(super) fn era_choice(&self) -> EraChoice {
+        self.era_choice
     }
 
     pub(super) fn status(&self) -> SourceStatus {
@@ -213,7 +213,7 @@ impl ConnectionSlot {
         start: impl FnOnce() -> JoinHandle<()>,
     ) -> SlotAnswer {
         let mut state = self.state();
-        if wait_policy == WaitPolicy::List && state.machine.is_doubted() {
+        if wait_policy == WaitPolicy::OnlyIfDue && state.machine.is_doubted() {
             return SlotAnswer::Refused(SourceError::Closed(Cause::own(format!(
                 "it left {MAX_TIMEOUTS} requests in a row unanswered, and will be restarted unless it answers a `ping`"
             ))));
@@ -232,18 +232,20 @@ impl ConnectionSlot {
                 let wait = state.machine.not_before().map(|at| at.saturating_duration_since(Instant::now()));
                 return SlotAnswer::Refused(error().paused_after(MAX_ATTEMPTS, wait.unwrap_or_default()));
             }
-            _ if state.failures > seen && (wait_policy != WaitPolicy::Reconnect || !state.machine.was_connected()) => {
+            _ if state.failures > seen
+                && (wait_policy != WaitPolicy::AllAttempts || !state.machine.was_connected()) =>
+            {
                 return SlotAnswer::Refused(error());
             }
             _ => {}
         }
         let pauses = state.machine.not_before().is_some_and(|at| Instant::now() < at);
         let refused = state.error.clone().filter(|_| match wait_policy {
-            WaitPolicy::Elsewhere => true,
+            WaitPolicy::NotIfDown => true,
             // An attempt that is due may succeed, so it is waited for. One that is already under way is not: this
             // caller does without it.
-            WaitPolicy::List => pauses || state.driver.is_some(),
-            WaitPolicy::Attempt | WaitPolicy::Reconnect => false,
+            WaitPolicy::OnlyIfDue => pauses || state.driver.is_some(),
+            WaitPolicy::NextAttempt | WaitPolicy::AllAttempts => false,
         });
         if state.driver.is_none() {
             state.driver = Some(start());

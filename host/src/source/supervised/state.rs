@@ -88,7 +88,7 @@ impl<D> SupervisorState<D> {
             deadlines: HandshakeDeadlines::default(),
             timeout: supervision.timeout,
             supervision,
-            shared: ConnectionSlot::new(&counters, None, EraChoice::Newest),
+            shared: ConnectionSlot::new(&counters, None, EraChoice::ModernFirst),
             shared_by_legacy: OnceLock::new(),
             counters,
             own: Mutex::default(),
@@ -142,10 +142,10 @@ impl<D: Connector> SupervisorState<D> {
     ) -> Result<(SingleUseConnection<D>, Discovery), SourceError> {
         let full = || Cause::own(format!("{MAX_OWN} calls have a connection to this source already"));
         let room = Arc::clone(&self.single).try_acquire_owned().map_err(|_| SourceError::Start(full()))?;
-        let opening = self.eras.opening_for(&**client);
-        let connected = self.connect(client, opening, &self.shared.subscribers, false).await;
+        let era_choice = self.eras.choice_for(&**client);
+        let connected = self.connect(client, era_choice, &self.shared.subscribers, false).await;
         let (link, discovery) = connected.inspect_err(|_| self.counters.failed())?;
-        self.learn(opening, link.is_modern(), link.keeps_state());
+        self.learn(era_choice, link.is_modern(), link.keeps_state());
         let connection = Arc::new(Connection::new(link, &discovery.tools));
         Ok((SingleUseConnection { state: Arc::clone(self), connection, room: Some(room) }, discovery))
     }
@@ -153,26 +153,26 @@ impl<D: Connector> SupervisorState<D> {
     pub(super) async fn connect(
         &self,
         client: &Arc<dyn SourceClient>,
-        opening: EraChoice,
+        era_choice: EraChoice,
         subscribers: &Arc<Subscribers>,
         is_last_attempt: bool,
     ) -> Result<(McpConnection, Discovery), SourceError> {
-        let opening = self.eras.resolve(opening);
+        let era_choice = self.eras.resolve(era_choice);
         let config = McpConnectionConfig {
             source: self.counters.name.clone(),
-            opening,
+            era_choice,
             capabilities: client.capabilities(),
             context: Arc::clone(&self.supervision.context),
             client: client.session().is_some().then(|| Arc::downgrade(client)),
             subscribers: Arc::clone(subscribers),
         };
         let unprobed = HandshakeDeadlines { probe: None, ..self.deadlines.clone() };
-        if opening == EraChoice::Newest && !self.eras.probes(is_last_attempt) {
+        if era_choice == EraChoice::ModernFirst && !self.eras.probes(is_last_attempt) {
             return self.connector.connect(unprobed, config).await;
         }
         match self.connector.connect(self.deadlines.clone(), config.clone()).await {
             // Older SDKs end the connection if the first message is not `initialize`.
-            Err(SourceError::Closed(why)) if opening == EraChoice::Newest => {
+            Err(SourceError::Closed(why)) if era_choice == EraChoice::ModernFirst => {
                 tracing::debug!(%why, "a source ended when probed; connecting again without the probe");
                 self.connector.connect(unprobed, config).await
             }
@@ -219,7 +219,7 @@ impl<D: Connector> SupervisorState<D> {
     }
 
     fn only_lists(&self, client: &Arc<dyn SourceClient>, wait_policy: WaitPolicy) -> bool {
-        wait_policy == WaitPolicy::List && client.capabilities() == Json::empty_object() && !self.has_own(client)
+        wait_policy == WaitPolicy::OnlyIfDue && client.capabilities() == Json::empty_object() && !self.has_own(client)
     }
 
     /// Gives a session's slot a place, for which another may have to give up its own.
@@ -317,7 +317,7 @@ impl<D> SupervisorState<D> {
 
     /// Returns the shared slot that a client would use.
     fn shared_slot_for(&self, client: &Arc<dyn SourceClient>) -> Arc<ConnectionSlot> {
-        let slot = match self.eras.opening_for(&**client) {
+        let slot = match self.eras.choice_for(&**client) {
             EraChoice::LegacyFirst => match self.shared_by_legacy.get() {
                 Some(slot) => slot,
                 // The source is being closed: this slot is stopped, and a new one would not be.
@@ -326,7 +326,7 @@ impl<D> SupervisorState<D> {
                     .shared_by_legacy
                     .get_or_init(|| ConnectionSlot::new(&self.counters, None, EraChoice::LegacyFirst)),
             },
-            EraChoice::Newest | EraChoice::Modern => self.main_slot(),
+            EraChoice::ModernFirst | EraChoice::ModernOnly => self.main_slot(),
         };
         Arc::clone(slot)
     }
@@ -361,13 +361,13 @@ impl<D> SupervisorState<D> {
             principal: client.principal().into(),
             client: Arc::downgrade(client),
         };
-        let opening = self.eras.opening_for(&**client);
-        Some(self.own().get_or_insert(session, || ConnectionSlot::new(&self.counters, Some(owner()), opening)))
+        let era_choice = self.eras.choice_for(&**client);
+        Some(self.own().get_or_insert(session, || ConnectionSlot::new(&self.counters, Some(owner()), era_choice)))
     }
 
     /// Remembers what a new connection has shown of the source.
-    pub(super) fn learn(&self, opening: EraChoice, modern: bool, stateful: bool) {
-        self.eras.learn(opening, modern);
+    pub(super) fn learn(&self, era_choice: EraChoice, modern: bool, stateful: bool) {
+        self.eras.learn(era_choice, modern);
         self.stateful.fetch_or(stateful, Ordering::Relaxed);
     }
 

@@ -74,13 +74,13 @@ impl DriveResult {
     }
 }
 
-/// Starts the source and makes the calls of a script. In a cell that is `sealed`, every tool is harmless. A text that
+/// Starts the source and makes the calls of a script. In a `harmless_cell`, every tool is harmless. A text that
 /// means a path becomes the first of `named`.
 pub(super) async fn drive(
     broker: &Broker,
     source: &SourceName,
     script: &CallScript,
-    sealed: bool,
+    harmless_cell: bool,
     named: &[PathBuf],
 ) -> DriveResult {
     let listed = match tools(broker, source).await {
@@ -92,7 +92,7 @@ pub(super) async fn drive(
         CallScript::Harmless => {
             let definition = |item: &Arc<Item>| serde_json::from_str::<Value>(item.definition.as_str()).ok();
             let called = listed.iter().filter_map(|item| Some((item.name.to_string(), definition(item)?)));
-            let harmless = called.filter(|(_, tool)| sealed || calls::is_harmless(tool)).take(MAX_CALLS);
+            let harmless = called.filter(|(_, tool)| harmless_cell || calls::is_harmless(tool)).take(MAX_CALLS);
             let with_arguments = |(name, tool): (String, Value)| {
                 let path = example(named, &name);
                 (name, calls::arguments(&tool, path.as_deref()))

@@ -161,7 +161,7 @@ async fn every_hop_is_checked_anew() {
 }
 
 #[tokio::test]
-async fn a_loop_ends() {
+async fn a_loop_of_redirects_ends() {
     let (address, seen) = server().await;
     let error = ask(Method::GET, &format!("http://{address}/to/307/?")).await.unwrap_err().to_string();
     assert!(error.contains("more than 5 redirects"), "{error}");

@@ -45,7 +45,7 @@ pub(super) enum Mood {
     Both,
     /// It speaks both eras, and keeps a log level for each legacy client.
     BothWithLogs,
-    /// It speaks only the newest era.
+    /// It speaks only the modern era.
     Modern,
 }
 
