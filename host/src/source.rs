@@ -231,7 +231,7 @@ pub trait SourceClient: Send + Sync {
     fn request<'a>(&'a self, source: &'a str, request: Request) -> BoxFuture<'a, Answer>;
 }
 
-/// A peer that declares no capabilities and ignores notifications, for callers that only want to see what a source
+/// A client that declares no capabilities and ignores notifications, for callers that only want to see what a source
 /// offers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoClient;

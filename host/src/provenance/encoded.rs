@@ -143,9 +143,7 @@ fn hex_decoded(run: &[u8]) -> Vec<u8> {
 
 /// Decodes `%41`, `\x41`, `\u0041` and `&#65;`, if the text has any of them.
 fn unescaped(text: &str) -> Option<String> {
-    if memchr::memchr3(b'%', b'\\', b'&', text.as_bytes()).is_none() {
-        return None;
-    }
+    memchr::memchr3(b'%', b'\\', b'&', text.as_bytes())?;
     let mut bytes = Vec::with_capacity(text.len());
     let (mut rest, mut any) = (text, false);
     while let Some(next) = rest.chars().next() {
