@@ -6,38 +6,51 @@ use portcullis_core::trust::DATA_FOLDER;
 
 /// Files and folders of a home that hold credentials. A person may grant one; nothing proposes it, and nothing proposes
 /// a folder that contains one.
-const CREDENTIALS: [&str; 39] = [
+const CREDENTIALS: [&str; 52] = [
     ".android",
     ".aws",
     ".azure",
     ".bash_history",
+    ".boto",
+    ".cache/huggingface",
     ".cargo/credentials.toml",
     ".config/1Password",
     ".config/BraveSoftware",
+    ".config/Signal",
+    ".config/Slack",
     ".config/chromium",
+    ".config/containers",
     ".config/doctl",
     ".config/gcloud",
     ".config/gh",
+    ".config/github-copilot",
     ".config/glab-cli",
     ".config/google-chrome",
     ".config/hub",
+    ".config/microsoft-edge",
     ".config/op",
     ".config/rclone",
+    ".config/solana",
     ".config/sops",
+    ".databrickscfg",
     ".docker",
     ".gem/credentials",
     ".git-credentials",
     ".gnupg",
     ".gradle",
+    ".kaggle",
     ".kube",
     ".local/share/keyrings",
+    ".local/share/opencode",
     ".m2",
     ".mozilla",
     ".my.cnf",
     ".netrc",
     ".password-store",
     ".pgpass",
+    ".psql_history",
     ".pypirc",
+    ".python_history",
     ".s3cfg",
     ".ssh",
     ".terraform.d",
@@ -95,8 +108,30 @@ const STARTERS: [&str; 41] = [
 ];
 
 /// Names of files that hold keys wherever they are.
-const KEYS: [&str; 8] =
-    ["id_rsa", "id_ed25519", "id_ecdsa", "id_dsa", "credentials.json", "token.json", "secrets.json", ".env"];
+const KEYS: [&str; 11] = [
+    ".credentials.json",
+    ".env",
+    "auth.json",
+    "credentials.json",
+    "id_dsa",
+    "id_ecdsa",
+    "id_ed25519",
+    "id_rsa",
+    "oauth_creds.json",
+    "secrets.json",
+    "token.json",
+];
+
+/// Folders of a home in which programs are installed, within or beside those that decide which programs start.
+const PROGRAMS: [&str; 7] = [
+    ".cargo/bin",
+    ".claude/plugins",
+    ".config/Claude/Claude Extensions",
+    ".cursor/extensions",
+    ".local/bin",
+    ".vscode/extensions",
+    "bin",
+];
 
 /// Reports whether a path holds credentials or decides which programs start, or contains such a path: below the user's
 /// home, and below any other. The data folder of a broker holds credentials wherever it is. A path with `..` is also
@@ -119,32 +154,46 @@ fn without_parents(path: &Path) -> PathBuf {
 }
 
 fn names_credential(path: &Path, home: Option<&Path>) -> bool {
-    let mut parts = path.components().skip(1);
-    let other_home = match parts.next().map(|part| part.as_os_str().to_owned()) {
-        Some(first) if first == "root" => Some(PathBuf::from("/root")),
-        Some(first) if first == "home" => parts.next().map(|user| Path::new("/home").join(user)),
-        _ => None,
-    };
-    let named =
-        home.into_iter().chain(other_home.as_deref()).filter_map(|home| path.strip_prefix(home).ok()).any(|below| {
-            !below.as_os_str().is_empty()
-                && CREDENTIALS
-                    .iter()
-                    .chain(&STARTERS)
-                    .any(|known| below.starts_with(known) || Path::new(known).starts_with(below))
-        });
+    let named = in_homes(path, home).any(|below| {
+        let mut all = CREDENTIALS.iter().chain(&STARTERS);
+        all.any(|known| below.starts_with(known) || Path::new(known).starts_with(below))
+    });
     named || is_key_file(path) || path.components().any(|part| part.as_os_str() == DATA_FOLDER)
 }
 
-/// Reports whether a file holds credentials, the broker's own files among them, or is one that decides which programs start. What
-/// is installed in a folder of such programs, as in `~/.local/bin`, is none of these.
+/// Reports whether a file holds credentials or decides which programs start, in this home or another one. What is in a folder of
+/// installed programs is none of these by its place.
 pub(crate) fn is_credential_file(file: &Path, home: Option<&Path>) -> bool {
-    let below = home.and_then(|home| file.strip_prefix(home).ok());
-    let named = below.is_some_and(|below| {
+    let is_below = |below: &Path, known: &[&str]| known.iter().any(|known| below.starts_with(known));
+    let named = in_homes(file, home)
+        .any(|below| is_below(below, &CREDENTIALS) || is_below(below, &STARTERS) && !is_below(below, &PROGRAMS));
+    named || is_key_file(file)
+}
+
+/// Reports whether a folder holds credentials or what decides which programs start, or is in one that holds credentials: nothing opens
+/// it because a program or its script is in it.
+pub(crate) fn is_credential_folder(folder: &Path, home: Option<&Path>) -> bool {
+    in_homes(folder, home).any(|below| {
         CREDENTIALS.iter().any(|known| below.starts_with(known))
-            || STARTERS.iter().any(|known| below == Path::new(known))
-    });
-    named || is_key_file(file) || file.components().any(|part| part.as_os_str() == DATA_FOLDER)
+            || CREDENTIALS.iter().chain(&STARTERS).any(|known| Path::new(known).starts_with(below))
+    })
+}
+
+/// Returns a path below this home and below the one that it is in, if it is in another.
+fn in_homes<'a>(path: &'a Path, home: Option<&Path>) -> impl Iterator<Item = &'a Path> {
+    let own = home.and_then(|home| path.strip_prefix(home).ok());
+    let other = other_home(path).and_then(|home| path.strip_prefix(home).ok());
+    own.into_iter().chain(other).filter(|below| !below.as_os_str().is_empty())
+}
+
+/// Returns the home of a user in which a path is, by its place.
+fn other_home(path: &Path) -> Option<PathBuf> {
+    let mut parts = path.components().skip(1);
+    match parts.next().map(|part| part.as_os_str().to_owned()) {
+        Some(first) if first == "root" => Some(PathBuf::from("/root")),
+        Some(first) if first == "home" => parts.next().map(|user| Path::new("/home").join(user)),
+        _ => None,
+    }
 }
 
 /// Reports whether a path below this home decides which programs start later.

@@ -190,7 +190,8 @@ impl ProcessCell {
                 (argv, Some(report))
             }
         };
-        let needs = ProgramNeeds::of(&argv, env, cwd.as_deref(), &programs)?;
+        let name = package.as_ref().map(|report| report.name.as_str());
+        let needs = ProgramNeeds::of(&argv, name, cwd.as_deref(), &programs)?;
         let needed: Vec<PathBuf> = needs.read.iter().cloned().collect();
         self.cells.hide_data_folders(&mut grant, &needed)?;
         if let Some(cwd) = cwd {

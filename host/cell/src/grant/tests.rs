@@ -188,7 +188,7 @@ fn the_brokers_own_files_are_granted_to_nobody_under_any_name() {
 fn the_working_directory_is_in_the_cell_or_the_private_home() {
     let place = TestFolder::new();
     let programs = crate::ProgramSearch { search: "/usr/bin:/bin".into(), home: None, own: Vec::new() };
-    let mut needs = ProgramNeeds::of(&["sh".to_owned()], &[], None, &programs).unwrap();
+    let mut needs = ProgramNeeds::of(&["sh".to_owned()], None, None, &programs).unwrap();
     let mut directory = |cwd: &str, more: &str, needed: Option<&str>| {
         needs.read = needed.into_iter().map(|name| place.at(name)).collect();
         let mut grant = place.grant(more).unwrap();

@@ -21,7 +21,7 @@ fn machine_with(full: bool, bwrap: bool, reduced: bool) -> AvailableTiers {
 
 fn needs(read: &[&str]) -> ProgramNeeds {
     let programs = ProgramSearch { search: "/usr/bin:/bin".into(), home: None, own: Vec::new() };
-    let mut needs = ProgramNeeds::of(&["sh".to_owned()], &[], None, &programs).unwrap();
+    let mut needs = ProgramNeeds::of(&["sh".to_owned()], None, None, &programs).unwrap();
     needs.read.extend(read.iter().map(PathBuf::from));
     needs
 }

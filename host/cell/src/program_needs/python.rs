@@ -18,7 +18,7 @@ pub(super) fn add_interpreter(search: &mut Search<'_>, path: &Path, real: &Path)
             search.need(&environment.join("pyvenv.cfg"));
             search.need(&environment.join("lib"));
         } else {
-            search.need(&environment);
+            add_environment(search, &environment);
         }
     }
     let Some(prefix) = real.parent().and_then(Path::parent) else { return };
@@ -38,10 +38,17 @@ pub(super) fn add_interpreter(search: &mut Search<'_>, path: &Path, real: &Path)
 /// imports. Adds nothing if that folder is readable already or is a `bin` folder.
 pub(super) fn add_script(search: &mut Search<'_>, script: &Path) {
     match environment_of(script) {
-        Some(environment) => search.need(&environment),
+        Some(environment) => add_environment(search, &environment),
         None if search.needs.read.iter().any(|read| script.starts_with(read) && script != read) => {}
         None if in_bin(script) => {}
         None => script.parent().into_iter().for_each(|folder| search.need(folder)),
+    }
+}
+
+/// Adds the folders that a virtual environment is made of. It may be the folder of a project, too.
+fn add_environment(search: &mut Search<'_>, environment: &Path) {
+    for part in ["pyvenv.cfg", "bin", "etc", "include", "lib", "lib64", "share"] {
+        search.need(&environment.join(part));
     }
 }
 

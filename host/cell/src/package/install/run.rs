@@ -41,7 +41,7 @@ impl Installer<'_> {
     }
 
     pub(super) fn python(&self) -> Result<PathBuf, CellError> {
-        Ok(ProgramNeeds::of(&["python3".to_owned()], &[], None, &self.programs)?.program)
+        Ok(ProgramNeeds::of(&["python3".to_owned()], None, None, &self.programs)?.program)
     }
 
     /// Runs the commands of a step with the registry in reach. Whoever has the turn to install uses the cache of the
@@ -78,9 +78,9 @@ impl Installer<'_> {
         let certificates = registry.and_then(|registry| registry.certificates.as_deref());
         let mut said = String::new();
         for argv in commands {
-            let mut needs = ProgramNeeds::of(argv, &[], Some(&folder), &self.programs)?;
+            let mut needs = ProgramNeeds::of(argv, None, Some(&folder), &self.programs)?;
             if let Some(python) = &needed {
-                needs.take_in(ProgramNeeds::of(&[python.to_string_lossy().into_owned()], &[], None, &self.programs)?);
+                needs.take_in(ProgramNeeds::of(&[python.to_string_lossy().into_owned()], None, None, &self.programs)?);
             }
             let write = std::iter::once(folder.clone()).chain(cache.map(Path::to_owned)).collect();
             let mut grant = CellGrant { write, network: network.clone(), ..CellGrant::nothing() };
