@@ -219,8 +219,8 @@ impl Broker {
     }
 
     /// Records that a front turned a request away before it became a call, with the reason (`host`, `origin`, `token`,
-    /// `profile`, `malformed`, `mismatch` of headers and body): the first of a reason and a peer at once, the others as a number,
-    /// after a minute, then after longer pauses of up to an hour, and at the end.
+    /// `profile`, `malformed`, `mismatch` of headers and body): the first of a reason and a peer at once, the others as a
+    /// number, after a minute, then after longer pauses of up to an hour, and at the end.
     #[doc(hidden)]
     pub fn rejected(&self, reason: &'static str, peer: IpAddr) {
         self.inner.rejections.add(reason, peer);

@@ -161,8 +161,8 @@ fn names_credential(path: &Path, home: Option<&Path>) -> bool {
     named || is_key_file(path) || path.components().any(|part| part.as_os_str() == DATA_FOLDER)
 }
 
-/// Reports whether a file holds credentials or decides which programs start, in this home or another one. What is in a folder of
-/// installed programs is none of these by its place.
+/// Reports whether a file holds credentials or decides which programs start, in this home or another one. What is in a
+/// folder of installed programs is none of these by its place.
 pub(crate) fn is_credential_file(file: &Path, home: Option<&Path>) -> bool {
     let is_below = |below: &Path, known: &[&str]| known.iter().any(|known| below.starts_with(known));
     let named = in_homes(file, home)
@@ -170,8 +170,8 @@ pub(crate) fn is_credential_file(file: &Path, home: Option<&Path>) -> bool {
     named || is_key_file(file)
 }
 
-/// Reports whether a folder holds credentials or what decides which programs start, or is in one that holds credentials: nothing opens
-/// it because a program or its script is in it.
+/// Reports whether a folder holds credentials or what decides which programs start, or is in one that holds credentials:
+/// nothing opens it because a program or its script is in it.
 pub(crate) fn is_credential_folder(folder: &Path, home: Option<&Path>) -> bool {
     in_homes(folder, home).any(|below| {
         CREDENTIALS.iter().any(|known| below.starts_with(known))

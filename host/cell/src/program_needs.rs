@@ -318,8 +318,8 @@ impl Search<'_> {
         Some(traced.real)
     }
 
-    /// Opens a file or folder of a program, unless it is missing, contains more than the program, holds credentials, or is a link
-    /// to another folder: whoever made the program may have made the link.
+    /// Opens a file or folder of a program, unless it is missing, contains more than the program, holds credentials, or is
+    /// a link to another folder: whoever made the program may have made the link.
     fn need(&mut self, path: &Path) {
         let Ok(real) = path.canonicalize() else { return };
         let is_beside = path.parent().and_then(|folder| folder.canonicalize().ok()).as_deref() == real.parent();

@@ -1,8 +1,8 @@
 //! The script that a command of an interpreter names, and what may run in its place.
 //!
-//! The file is opened for the source, and with Node.js and Python what is around it. Whoever wrote the command may not be the user: it may
-//! come from a bundle or from the configuration of another program. Other code in the place of the script could read what was
-//! opened for it. So the script is taken for one only behind options that are known to run no code.
+//! The file is opened for the source, and with Node.js and Python what is around it. Whoever wrote the command need not be
+//! the user: it may come from a bundle or from the configuration of another program. Other code in the place of the script
+//! could read what was opened for it. So the script is taken for one only behind options that are known to run no code.
 
 use std::path::Path;
 
@@ -118,8 +118,8 @@ pub(super) fn is_genuine(called: &Path, package: Option<&str>, script: &Path, pr
     own.is_some_and(|own| script.starts_with(&own) && !programs.is_too_wide(&own))
 }
 
-/// Returns the folder to which a program belongs: `server` for `server/.venv/bin/python`, `server/node_modules/.bin/tsx` and
-/// `server/bin/node`.
+/// Returns the folder to which a program belongs: `server` for `server/.venv/bin/python`, `server/node_modules/.bin/tsx`
+/// and `server/bin/node`.
 fn folder_of(called: &Path) -> Option<&Path> {
     let beside = called.parent()?;
     let around = if beside.ends_with("bin") || beside.ends_with(".bin") { beside.parent()? } else { beside };
