@@ -101,7 +101,8 @@ impl ProgramNeeds {
         let program = programs.resolve(program)?;
         refuse_unsupported(&program, arguments)?;
         let needs = Self::fresh(program.clone());
-        let mut search = Search { programs, directory, needs, steps: 0, interpreted: None };
+        let called = program.clone();
+        let mut search = Search { programs, directory, called, needs, steps: 0, interpreted: None };
         let found = search.program(&program)?;
         search.needs.runtime = found.runtime;
         if found.is_script {
@@ -184,6 +185,8 @@ fn is_remote(word: &str) -> bool {
 struct Search<'a> {
     programs: &'a ProgramSearch,
     directory: Option<&'a Path>,
+    /// The program as it is called: it may be a shim.
+    called: PathBuf,
     needs: ProgramNeeds,
     steps: usize,
     /// The program, if it is a script and its interpreter is being added.
@@ -258,7 +261,7 @@ impl Search<'_> {
         }
         let why = if self.programs.is_withheld(&path) || self.programs.is_withheld(&traced.real) {
             "it holds credentials or is a file of the broker"
-        } else if !script::is_genuine(&self.needs.program, package, &traced.real, self.programs) {
+        } else if !script::is_genuine(&self.called, package, &traced.real, self.programs) {
             "the program may be another one than its name says"
         } else {
             if let Some(real) = self.file(&path) {

@@ -28,17 +28,17 @@ const SHARED_FOLDERS: [&str; 13] = [
 
 /// Folders of a home in which version managers install programs.
 const TOOLCHAINS: [&str; 15] = [
-    ".asdf/installs",
+    ".asdf",
     ".fnm",
     ".local/share/fnm",
     ".local/share/mise",
     ".local/share/pipx",
     ".local/share/uv",
-    ".nodenv/versions",
-    ".nvm/versions",
-    ".pyenv/versions",
-    ".rbenv/versions",
-    ".volta/tools",
+    ".nodenv",
+    ".nvm",
+    ".pyenv",
+    ".rbenv",
+    ".volta",
     "anaconda3",
     "mambaforge",
     "miniconda3",

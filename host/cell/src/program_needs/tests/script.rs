@@ -71,6 +71,12 @@ fn a_program_that_only_has_the_name_of_an_interpreter_runs_nothing_but_its_own_s
     assert!(reads("~/bundle/bin/python3", "~/bundle/main.py").contains(&"bundle".to_owned()));
     let own = reads("~/bundle/pyproject/.venv/bin/python", "~/bundle/pyproject/main.py");
     assert!(own.contains(&"bundle/pyproject".to_owned()), "{own:?}");
+    // A shim of the search path is what it stands for, wherever the version manager is.
+    home.python("manager/versions/3.12.1");
+    home.file("manager/shims/python", "#!/usr/bin/env bash\n");
+    home.file("manager/version", "3.12.1\n");
+    let needs = home.needs(&["manager/shims"], &["python", "~/bundle/main.py"]);
+    assert!(home.read(&needs).contains(&"bundle".to_owned()), "{needs:?}");
     // What somebody unpacked beside other files is not theirs.
     home.file("Downloads/bin/python3", "\x7fELF");
     home.file("Downloads/taxes.txt", "");
