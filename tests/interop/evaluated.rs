@@ -10,7 +10,14 @@ use crate::installed::{self, TOOLS, node, python};
 /// Evaluates a command and returns the report.
 async fn evaluated(dir: &TestDir, command: &[String]) -> Value {
     let words = ["evaluate", "--json", "--idle", "1", "--"].into_iter().chain(command.iter().map(String::as_str));
-    let ran = output(dir.portcullis(&words.collect::<Vec<_>>())).await;
+    let mut portcullis = dir.portcullis(&words.collect::<Vec<_>>());
+    // A script beside which its interpreter does not stand is run only by one that is installed.
+    let interpreters =
+        [python("python"), node()].into_iter().filter_map(|program| program.parent().map(Path::to_owned));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = interpreters.chain(std::env::split_paths(&path));
+    portcullis.env("PATH", std::env::join_paths(folders).unwrap());
+    let ran = output(portcullis).await;
     let said = String::from_utf8_lossy(&ran.stderr).into_owned();
     serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{command:?}: {error}: {said}"))
 }

@@ -97,11 +97,16 @@ impl ProgramSearch {
         folders.map(|folder| folder.join(program)).find(|path| is_program(path) && wanted(path))
     }
 
-    /// Reports whether a program is in the broker's search path, or where a version manager installs programs.
+    /// Reports whether a program is in the broker's search path, where an administrator installs programs, or where a version
+    /// manager does.
     pub(crate) fn is_installed(&self, program: &Path) -> bool {
         let is_searched = std::env::split_paths(&self.search).any(|folder| program.parent() == Some(&folder));
+        let is_administered =
+            ["/opt", "/nix/store", "/gnu/store", "/snap"].iter().any(|folder| program.starts_with(folder));
         let below = self.home.as_ref().and_then(|home| program.strip_prefix(home).ok());
-        is_searched || below.is_some_and(|below| TOOLCHAINS.iter().any(|folder| below.starts_with(folder)))
+        is_searched
+            || is_administered
+            || below.is_some_and(|below| TOOLCHAINS.iter().any(|folder| below.starts_with(folder)))
     }
 
     /// Reports whether a folder contains more than a program and its libraries: the home, the broker's files, or all of
