@@ -97,8 +97,8 @@ impl ProgramSearch {
         folders.map(|folder| folder.join(program)).find(|path| is_program(path) && wanted(path))
     }
 
-    /// Reports whether a program is in the broker's search path, where an administrator installs programs, or where a version
-    /// manager does.
+    /// Reports whether a program is in the broker's search path, where an administrator installs programs, or where a
+    /// version manager does.
     pub(crate) fn is_installed(&self, program: &Path) -> bool {
         let is_searched = std::env::split_paths(&self.search).any(|folder| program.parent() == Some(&folder));
         let is_administered =
