@@ -325,8 +325,12 @@ impl Search<'_> {
     /// a link to another folder: whoever made the program may have made the link.
     fn need(&mut self, path: &Path) {
         let Ok(real) = path.canonicalize() else { return };
-        let is_beside = path.parent().and_then(|folder| folder.canonicalize().ok()).as_deref() == real.parent();
-        let stays = is_beside || system_mounts::is_shared(&real) || real.ends_with("node_modules");
+        let around = path.parent().and_then(|folder| folder.canonicalize().ok()).unwrap_or_default();
+        let stays = path.file_name().is_some_and(|name| real == around.join(name))
+            // `lib64` of a virtual environment is a link to `lib`; workspaces share their packages.
+            || real == around.join("lib")
+            || real.ends_with("node_modules")
+            || system_mounts::is_shared(&real);
         if stays && !self.programs.is_too_wide(&real) && !self.programs.holds_credentials(&real) {
             self.file(path);
         }

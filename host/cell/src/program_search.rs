@@ -121,9 +121,7 @@ impl ProgramSearch {
             || self.home.iter().chain(&self.real_home()).any(of_home)
             || kept.into_iter().any(|kept| kept.starts_with(folder))
     }
-}
 
-impl ProgramSearch {
     /// Reports whether no command opens a file by naming it as its script: one that holds credentials, or one of the
     /// broker's.
     pub(crate) fn is_withheld(&self, file: &Path) -> bool {

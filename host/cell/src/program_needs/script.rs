@@ -4,7 +4,7 @@
 //! the user: it may come from a bundle or from the configuration of another program. Other code in the place of the script
 //! could read what was opened for it. So the script is taken for one only behind options that are known to run no code.
 
-use std::path::Path;
+use std::path::{Component, Path};
 
 use super::{FoundProgram, Runtime, system_mounts};
 use crate::ProgramSearch;
@@ -72,6 +72,7 @@ pub(super) fn runs_its_argument(found: &FoundProgram, package: Option<&str>) -> 
     }
 }
 
+/// Reports whether a script is one of the [`PYTHON_RUNNERS`].
 fn is_python_runner(FoundProgram { runtime, real, .. }: &FoundProgram) -> bool {
     let name = real.file_name().unwrap_or_default();
     *runtime == Runtime::Python && PYTHON_RUNNERS.iter().any(|runner| name == *runner)
@@ -102,7 +103,7 @@ fn runs_no_code(runtime: Runtime, word: &str) -> bool {
             NODE_OPTIONS.contains(&word) || size.is_some_and(|size| size.bytes().all(|byte| byte.is_ascii_digit()))
         }
         Runtime::Python => !letters.is_empty() && letters.bytes().all(|letter| PYTHON_OPTIONS.contains(&letter)),
-        Runtime::Script => ["-u", "-w", "-x"].contains(&word),
+        Runtime::Script => ["-u", "-w"].contains(&word),
         Runtime::Binary => false,
     }
 }
@@ -111,7 +112,9 @@ fn runs_no_code(runtime: Runtime, word: &str) -> bool {
 /// broker's search path, of a version manager, or of a package that the broker has installed, or the script belongs
 /// to it. `called` is the path by which it is called: by that an interpreter finds a virtual environment.
 pub(super) fn is_genuine(called: &Path, package: Option<&str>, script: &Path, programs: &ProgramSearch) -> bool {
-    if package.is_some() || system_mounts::is_shared(called) || programs.is_installed(called) {
+    // A way back leads from a folder of the system to any other.
+    let is_plain = called.components().all(|part| part != Component::ParentDir);
+    if package.is_some() || is_plain && (system_mounts::is_shared(called) || programs.is_installed(called)) {
         return true;
     }
     let own = folder_of(called).and_then(|folder| folder.canonicalize().ok());

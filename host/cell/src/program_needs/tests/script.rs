@@ -34,6 +34,8 @@ fn what_may_run_other_code_opens_no_file_that_the_command_names() {
         &["node", "-r", "./evil.js", "~/project/index.js"],
         &["node", "-p", "~/project/index.js"],
         &["node", "--max-old-space-size=1;x", "~/project/index.js"],
+        // It shows each line of what it runs.
+        &["/bin/sh", "-x", "~/project/main.py"],
         &["fastmcp", "dev", "~/project/main.py"],
         &["fastmcp", "run", "~/project/main.py", "--python", "/srv/evil"],
         &["fastmcp", "~/project/main.py"],
@@ -66,6 +68,12 @@ fn a_program_that_only_has_the_name_of_an_interpreter_runs_nothing_but_its_own_s
         for argv in [&[&*program, "~/project/main.py"][..], &[&program, "run", "~/project/main.py"]] {
             assert!(of_project(&home, argv).is_empty(), "{argv:?}");
         }
+    }
+    // A way back from a folder of the system or of a version manager makes no program one of theirs.
+    home.file(".nvm/alias/default", "");
+    let by_system = format!("/usr/..{}", home.at("bundle/bin/python3").display());
+    for program in [by_system.as_str(), "~/.nvm/../bundle/bin/python3"] {
+        assert!(of_project(&home, &[program, "~/project/main.py"]).is_empty(), "{program}");
     }
     let reads = |program: &str, script: &str| home.read(&home.needs(&[], &[program, script]));
     assert!(reads("~/bundle/bin/python3", "~/bundle/main.py").contains(&"bundle".to_owned()));
@@ -163,6 +171,11 @@ fn a_link_of_a_package_leads_to_no_other_folder() {
             assert!(!reads.iter().any(|path| path.starts_with(target)), "{argv:?}: {reads:?}");
         }
     }
+    // Nor to the folder beside it.
+    home.file("tool/bin/node", "\x7fELF");
+    home.file("tool/private/notes", "");
+    home.link("tool/lib", "private");
+    assert_eq!(home.read(&home.needs(&[], &["~/tool/bin/node"])), ["tool/bin/node"]);
 }
 
 #[test]
