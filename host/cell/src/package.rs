@@ -17,6 +17,7 @@ mod store;
 mod uv;
 
 use std::path::Path;
+use std::{fs, io};
 
 pub(crate) use command::{PackageCommand, PackageManager};
 pub use install::{InstallReport, PackageUpdate};
@@ -40,4 +41,14 @@ pub fn package_name(argv: &[String]) -> Option<String> {
 fn is_program_within(program: &Path, folder: &Path) -> bool {
     let inside = program.canonicalize().ok().zip(folder.canonicalize().ok());
     super::program_search::is_program(program) && inside.is_some_and(|(program, folder)| program.starts_with(folder))
+}
+
+/// Reads a file that an installer wrote. A symbolic link is refused, since it could lead anywhere, and so is a pipe, from
+/// which nothing may ever come.
+fn read_limited(file: &Path, max_bytes: u64) -> io::Result<String> {
+    let meta = fs::symlink_metadata(file)?;
+    if !meta.is_file() || meta.len() > max_bytes {
+        return Err(io::Error::other(format!("it is not a file of at most {max_bytes} bytes")));
+    }
+    fs::read_to_string(file)
 }

@@ -132,6 +132,8 @@ mod tests {
             <a href="https://files.example.com/d.whl"><a href=unquoted><a href="#;
         assert_eq!(hosts(&page, text), ["files.example.com:443", "files.example.com:8443", "index.example.com:443"]);
         assert!(hosts(&page, "{}").is_empty());
+        let flood: String = (0..1000).map(|n| format!("<a href='https://h{n}.example.com/x.whl'>")).collect();
+        assert_eq!(hosts(&page, &flood).len(), MAX_HOSTS);
     }
 
     #[tokio::test]

@@ -21,7 +21,7 @@ use super::osv_lookup::look_up;
 use super::provenance::PackageRelease;
 use super::registry::{PackageRegistry, RegistryConfig};
 use super::store::{InstallLock, PackageStore};
-use super::{PackageCommand, PackageManager, index, npm, uv};
+use super::{PackageCommand, PackageManager, index, npm, read_limited, uv};
 
 /// The largest lock file of an installer that is read, in bytes.
 const MAX_LOCK_TEXT_BYTES: u64 = 16 << 20;
@@ -310,7 +310,7 @@ impl<'a> Installer<'a> {
             }
         };
         self.reach("resolve", &commands, stage.path(), install_lock).await?;
-        let lock_text = read_limited(&stage.path().join(lock))
+        let lock_text = read_limited(&stage.path().join(lock), MAX_LOCK_TEXT_BYTES)
             .map_err(|error| self.failed(&format!("left no usable {lock}: {error}")))?;
         let resolved = match self.package.kind {
             PackageManager::Npm => npm::resolved(self.package.name(), lock_text),
@@ -339,7 +339,9 @@ impl<'a> Installer<'a> {
         };
         self.reach("install", &commands, stage.path(), Some(install_lock)).await?;
         if self.package.kind == PackageManager::Npm {
-            npm::check_names(stage.path(), &resolved.lock_text).map_err(|why| self.failed(&why))?;
+            let (folder, lock_text) = (stage.path().to_owned(), resolved.lock_text.clone());
+            let checked = tokio::task::spawn_blocking(move || npm::check_names(&folder, &lock_text)).await;
+            checked.map_err(|error| self.failed(&error.to_string()))?.map_err(|why| self.failed(&why))?;
         }
         let kept = self.store.keep(stage, &resolved.tree);
         kept.map_err(|error| self.failed(&format!("cannot be put in place: {error}")))
@@ -385,13 +387,4 @@ impl<'a> Installer<'a> {
     fn failed(&self, why: &str) -> CellError {
         CellError::Package(format!("package {} {why}", self.package.lock_key()))
     }
-}
-
-/// Reads a file that an installer wrote. A symbolic link is refused, since it could lead anywhere.
-fn read_limited(path: &Path) -> std::io::Result<String> {
-    let meta = std::fs::symlink_metadata(path)?;
-    if !meta.is_file() || meta.len() > MAX_LOCK_TEXT_BYTES {
-        return Err(std::io::Error::other(format!("it is not a file of at most {MAX_LOCK_TEXT_BYTES} bytes")));
-    }
-    std::fs::read_to_string(path)
 }

@@ -1,13 +1,13 @@
 //! npm: resolves and installs a package, and reads npm's lock file. npm runs in a cell, so what it writes is untrusted.
 
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use portcullis_core::escape::escape_hidden;
 use portcullis_core::lockfile::{PackageVersion, ResolvedPackage};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::read_limited;
 use super::registry::PackageRegistry;
 
 /// The lock file that npm writes, and reads again.
@@ -89,6 +89,9 @@ fn placed(lock_text: &str) -> Result<Vec<(String, PackageVersion)>, String> {
     let mut units = Vec::new();
     for (place, entry) in lock.packages {
         let Some((_, name)) = place.rsplit_once("node_modules/") else { continue };
+        if !Path::new(&place).components().all(|part| matches!(part, Component::Normal(_))) {
+            return Err(format!("npm's lock file names the place {place:?}, which is not in its folder"));
+        }
         // A package inside the archive of another one is covered by that one's integrity, unless it is fetched after all.
         if entry.get("inBundle") == Some(&Value::Bool(true)) && entry.get("resolved").is_none() {
             continue;
@@ -143,10 +146,8 @@ struct InstalledManifest {
 impl InstalledManifest {
     /// Reads the manifest of a package. `None` if it is too large, or is none.
     fn read(package: &Path) -> Option<Self> {
-        let mut text = String::new();
-        let file = std::fs::File::open(package.join("package.json")).ok()?;
-        file.take(MAX_MANIFEST_BYTES + 1).read_to_string(&mut text).ok()?;
-        (text.len() as u64 <= MAX_MANIFEST_BYTES).then(|| serde_json::from_str(&text).ok()).flatten()
+        let text = read_limited(&package.join("package.json"), MAX_MANIFEST_BYTES).ok()?;
+        serde_json::from_str(&text).ok()
     }
 }
 
@@ -285,6 +286,14 @@ mod tests {
         {
             let why = check_names(installed(&[good[0], liar]).path(), RECIPE).unwrap_err();
             assert!(why.contains("\"b 2.0.0\"") && why.contains("calls itself"), "{why}");
+        }
+        let folder = installed(&[good[0]]);
+        std::fs::create_dir_all(folder.path().join("node_modules/b")).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", folder.path().join("node_modules/b/package.json")).unwrap();
+        assert!(check_names(folder.path(), RECIPE).unwrap_err().contains("calls itself"));
+        for place in ["../node_modules/b", "/srv/node_modules/b"] {
+            let outside = RECIPE.replace("\"node_modules/b\"", &format!("{place:?}"));
+            assert!(check_names(folder.path(), &outside).unwrap_err().contains("not in its folder"), "{place}");
         }
         // What is fetched for the archive of another package counts, too.
         let fetched = RECIPE.replace(
