@@ -94,7 +94,7 @@ pub(super) enum Positions {
     Every,
     /// At every eighth, for results.
     Every8th,
-    /// Where a block has a [`JOINT`] inside: the others were taken with the values that are joined.
+    /// At those before which a block has a [`JOINT`] inside: the other blocks are taken with the values that are joined.
     AcrossJoints,
 }
 
@@ -233,7 +233,12 @@ impl<'a, F: FnMut(u64)> Fingerprints<'a, F> {
 
 /// Visits the letters and signs of a text without their form, as they have fingerprints.
 pub(super) fn each_letter(text: &str, visit: impl FnMut(char)) {
-    if text.is_ascii() { lower_case(text).for_each(visit) } else { normalized(text).for_each(visit) }
+    let seen = |c: &char| *c != JOINT;
+    if text.is_ascii() {
+        lower_case(text).filter(seen).for_each(visit);
+    } else {
+        normalized(text).filter(seen).for_each(visit);
+    }
 }
 
 /// Reports whether a sign that has no capitals any more is a letter or a digit. Most are those of ASCII.
