@@ -30,7 +30,7 @@ const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"
 const ADD: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"calc__add","arguments":{"a":20,"b":22}}}
 "#;
 
-/// What the documents say.
+/// The file with the figures that the documents repeat.
 const FIGURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/figures.json");
 
 /// The number of starts whose median is taken.

@@ -223,6 +223,7 @@ impl ConnectionSlot {
             return SlotAnswer::Open(connection, state.discovery.take().map(Box::new));
         }
         let error = || state.error.clone().unwrap_or_else(|| SourceError::Closed("it did not start".into()));
+        let is_retried = wait_policy == WaitPolicy::AllAttempts && state.machine.was_connected();
         match state.machine.status() {
             SourceStatus::Stopped => {
                 return SlotAnswer::Refused(SourceError::Closed("the source was stopped".into()));
@@ -232,11 +233,7 @@ impl ConnectionSlot {
                 let wait = state.machine.not_before().map(|at| at.saturating_duration_since(Instant::now()));
                 return SlotAnswer::Refused(error().paused_after(MAX_ATTEMPTS, wait.unwrap_or_default()));
             }
-            _ if state.failures > seen
-                && (wait_policy != WaitPolicy::AllAttempts || !state.machine.was_connected()) =>
-            {
-                return SlotAnswer::Refused(error());
-            }
+            _ if state.failures > seen && !is_retried => return SlotAnswer::Refused(error()),
             _ => {}
         }
         let pauses = state.machine.not_before().is_some_and(|at| Instant::now() < at);
