@@ -141,49 +141,47 @@ impl std::error::Error for Interrupted {}
 /// # Errors
 /// [`Interrupted`], or the error of `work`. From the first call on, a signal ends nothing that does not listen for it.
 pub(crate) async fn until_interrupted<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let interrupted = interruption()?;
     tokio::select! {
         done = work => done,
-        ended = shutdown_signal() => {
-            ended.context("cannot listen for signals")?;
-            Err(Interrupted("interrupted").into())
-        }
+        () = interrupted => Err(Interrupted("interrupted").into()),
     }
 }
 
-/// Completes when a command is asked to end: by Ctrl-C, SIGTERM, or the terminal closing.
-pub(crate) async fn shutdown_signal() -> std::io::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        _ = hangup.recv() => {}
-    }
-    Ok(())
-}
-
-/// Completes when a serving broker is asked to end: by Ctrl-C or SIGTERM. A closed terminal does not end it; see
-/// [`hangups`].
-pub(crate) async fn asked_to_stop() {
-    let asked = async {
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
+/// Listens for the signals that end a command: those of Ctrl-C and of a terminal that closes, and SIGTERM. Returns a
+/// future that completes with the first of them that arrives after this call.
+pub(crate) fn interruption() -> anyhow::Result<impl Future<Output = ()>> {
+    let stop = stop_signal()?;
+    let mut hangups = hangups()?;
+    Ok(async move {
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            () = stop => {}
+            _ = hangups.recv() => {}
         }
-        std::io::Result::Ok(())
-    };
-    if let Err(error) = asked.await {
-        tracing::error!(%error, "cannot listen for signals");
-    }
+    })
+}
+
+/// Listens for the signals that end a broker that serves: that of Ctrl-C, and SIGTERM. Returns a future that completes
+/// with the first of them that arrives after this call. A closed terminal does not end such a broker; see [`hangups`].
+pub(crate) fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut interrupts = signals(SignalKind::interrupt())?;
+    let mut terminations = signals(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupts.recv() => {}
+            _ = terminations.recv() => {}
+        }
+    })
 }
 
 /// Keeps SIGHUP from ending the program, and returns each. Operators send it for a reload, and a closed terminal sends
 /// it too.
 pub(crate) fn hangups() -> anyhow::Result<Signal> {
-    signal(SignalKind::hangup()).context("cannot listen for SIGHUP")
+    signals(SignalKind::hangup())
+}
+
+fn signals(kind: SignalKind) -> anyhow::Result<Signal> {
+    signal(kind).context("cannot listen for signals")
 }
 
 /// Returns the data folders that a command about brokers looks into: the named one, or else that of the configuration

@@ -9,6 +9,7 @@ mod show;
 mod verify;
 
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -227,10 +228,11 @@ fn tail(folder: &Path, n: usize, kind: Option<String>, follow: bool, json: bool)
     if follow {
         runtime::block_on(async {
             let mut follow = reader.follow(from, filter);
+            let mut interrupted = pin!(runtime::interruption()?);
             loop {
                 tokio::select! {
                     records = follow.next() => records?.iter().try_for_each(|record| print(record, json))?,
-                    ended = runtime::shutdown_signal() => return Ok(ended?),
+                    () = &mut interrupted => return Ok(()),
                 }
             }
         })?;

@@ -98,10 +98,11 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
 
 /// Makes the call in a broker that runs already. Returns the answer and the tools that there are.
 async fn in_running_broker(mut running: RunningSession, params: Json) -> anyhow::Result<(Answer, Vec<Json>)> {
+    let interrupted = runtime::interruption()?;
     let tools = running.tools().await?;
     let answer = tokio::select! {
         answer = running.request(Method::ToolsCall, params) => Some(answer?),
-        _ = runtime::shutdown_signal() => None,
+        () = interrupted => None,
     };
     match answer {
         Some(answer) => Ok((answer, tools)),
@@ -122,10 +123,11 @@ async fn in_own_broker(
     config.disable_all_without(&args.tool);
     runtime::use_broker(config, async |broker| {
         let session = runtime::until_interrupted(session_with(&broker, profile, &args.tool)).await?;
+        let interrupted = runtime::interruption()?;
         let tools = session.tools().await.unwrap_or_default();
         let answer = tokio::select! {
             answer = session.request(Method::ToolsCall, params, Arc::new(Terminal)) => Ok(answer),
-            _ = runtime::shutdown_signal() => Err(INTERRUPTED.into()),
+            () = interrupted => Err(INTERRUPTED.into()),
         };
         session.close().await;
         answer.map(|answer| (answer, tools.to_vec()))

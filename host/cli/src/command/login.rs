@@ -54,9 +54,10 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         ));
     };
     let logged_in = runtime::block_on(async {
+        let interrupted = runtime::interruption()?;
         tokio::select! {
             logged_in = login::login(&config, &args.source, args.port, show) => Ok(logged_in?),
-            _ = runtime::shutdown_signal() => Err(Interrupted("interrupted; nothing has changed").into()),
+            () = interrupted => Err(Interrupted("interrupted; nothing has changed").into()),
         }
     })?;
     if global.json {

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -65,13 +66,12 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     last.iter().try_for_each(|line| print(line, global.json))?;
     if args.follow {
         runtime::block_on(async {
-            let ended = runtime::shutdown_signal();
-            tokio::pin!(ended);
+            let mut interrupted = pin!(runtime::interruption()?);
             loop {
                 tail.new_lines()?.iter().try_for_each(|line| print(line, global.json))?;
                 tokio::select! {
                     () = tokio::time::sleep(POLL_INTERVAL) => {}
-                    ended = &mut ended => return Ok(ended?),
+                    () = &mut interrupted => return Ok(()),
                 }
             }
         })?;

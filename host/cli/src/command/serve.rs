@@ -78,12 +78,14 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
 
 pub(super) async fn stdio(broker: Broker, profile: ProfileName) -> anyhow::Result<()> {
     let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
-    Ok(serve_stdio(broker, profile, input, output, runtime::asked_to_stop()).await?)
+    Ok(serve_stdio(broker, profile, input, output, runtime::stop_signal()?).await?)
 }
 
 async fn http(broker: Broker, profile: ProfileName) -> anyhow::Result<()> {
     let serve = broker.config().serve.clone();
     let data_dir = broker.config().data_dir.clone();
+    // Whoever reads that the broker serves may ask it to stop.
+    let stop = runtime::stop_signal()?;
     let front = match HttpFront::bind(&broker, profile).await {
         Err(FrontError::InUse(address)) => bail!("{}", in_use(address, &data_dir).await),
         bound => bound?,
@@ -103,7 +105,7 @@ async fn http(broker: Broker, profile: ProfileName) -> anyhow::Result<()> {
              127.0.0.1, behind a server with a certificate (in the book: Run it as a service)",
         );
     }
-    front.serve(runtime::asked_to_stop()).await;
+    front.serve(stop).await;
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::pin::pin;
 use std::process::ExitCode;
 
 use portcullis::ledger::{CallEntry, EventKind, LedgerReader, RecordFilter, RecordedOutcome};
@@ -84,10 +85,11 @@ fn follow(
     let matcher = query.matcher();
     let turns = [EventKind::CallAsked, EventKind::CallDenied, EventKind::ToolCompleted].map(EventKind::as_str);
     runtime::block_on(async {
+        let mut interrupted = pin!(runtime::interruption()?);
         loop {
             let new = tokio::select! {
                 records = records.next() => records?,
-                ended = runtime::shutdown_signal() => return Ok(ended?),
+                () = &mut interrupted => return Ok(()),
             };
             for record in new.iter().filter(|record| turns.contains(&&*record.record.kind)) {
                 let Some(call) = &record.record.call else { continue };
