@@ -94,7 +94,7 @@ mod telemetry;
 
 pub use broker::{Broker, BrokerBuilder, BrokerState, BuildError, ReloadSummary, SourceHealth};
 #[cfg(feature = "http-front")]
-pub use front::http::{HttpFront, HttpService};
+pub use front::http::{AuthenticatedCaller, HttpFront, HttpService};
 pub use front::stdio::{connect, serve_stdio};
 pub use gate::{AnswerResult, AnswerRoute, GivenAnswer, Inbox, Question, QuestionEvent};
 

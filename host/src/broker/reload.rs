@@ -129,6 +129,16 @@ impl Broker {
     ///
     /// # Errors
     /// [`ReloadError`]; the configuration before stays in force, and the refusal is recorded.
+    ///
+    /// # Example
+    /// ```
+    /// # async fn reload(broker: &portcullis::Broker, config: portcullis::Config) {
+    /// match broker.reload(config).await {
+    ///     Ok(summary) => println!("changed sources: {:?}", summary.changed),
+    ///     Err(error) => eprintln!("the configuration before stays in force: {error}"),
+    /// }
+    /// # }
+    /// ```
     pub async fn reload(&self, config: Config) -> Result<ReloadSummary, ReloadError> {
         let _one_at_a_time = self.inner.reloading.lock().await;
         let replaced = self.inner.replace(config).await;

@@ -13,6 +13,15 @@ impl Broker {
 
     /// Pings every connected source in parallel, over stdio too, for at most 10 s each. A source that does not answer
     /// is degraded. Cancellation safe.
+    ///
+    /// # Example
+    /// ```
+    /// # async fn look(broker: &portcullis::Broker) {
+    /// for source in broker.ping().await.sources.iter().filter(|source| !source.connected) {
+    ///     eprintln!("{} is not connected, after {} errors", source.name, source.error_count);
+    /// }
+    /// # }
+    /// ```
     pub async fn ping(&self) -> BrokerState {
         let context = self.inner.context();
         join_all(context.upstreams.values().map(|upstream| upstream.source.ping())).await;

@@ -9,6 +9,7 @@ use crate::item::Item;
 /// A glob that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("glob {glob:?}: {reason}")]
+#[non_exhaustive]
 pub struct FilterError {
     /// The glob.
     pub glob: String,

@@ -40,6 +40,7 @@ use axum::response::{IntoResponse as _, Response};
 use tokio::net::TcpListener;
 
 use self::activity::{AnswerBody, RequestInProgress};
+pub use self::admission::AuthenticatedCaller;
 use self::admission::{Admission, AdmittedCaller};
 pub use self::approvals::APPROVALS_PATH;
 use self::body::BodyBudget;
@@ -324,7 +325,7 @@ async fn route(
         }
     }
     shared.guard.check_origin(&parts.headers)?;
-    let caller = shared.admission.admit(&parts.headers).await?;
+    let caller = shared.admission.admit(&parts).await?;
     match parts.method {
         Method::GET => in_progress.admit(&shared.streams, &caller.principal, "streams")?,
         _ => in_progress.admit(&shared.requests, &caller.principal, "requests")?,

@@ -179,6 +179,20 @@ impl Inbox {
     /// Returns a receiver of what happens to questions from now on; [`Inbox::list`] says what is open already. One that
     /// falls 512 events behind misses the oldest, and is told so (`RecvError::Lagged`): it goes on, and the list says
     /// what it missed. It ends (`RecvError::Closed`) when the broker shuts down.
+    ///
+    /// # Example
+    /// ```
+    /// # async fn watch(broker: &portcullis::Broker) {
+    /// use portcullis::QuestionEvent;
+    ///
+    /// let mut events = broker.inbox().subscribe();
+    /// while let Ok(event) = events.recv().await {
+    ///     if let QuestionEvent::Asked(question) = event {
+    ///         println!("{} wants to call {}", question.principal, question.tool);
+    ///     }
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn subscribe(&self) -> broadcast::Receiver<QuestionEvent> {
         self.events.subscribe()

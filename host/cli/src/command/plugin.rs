@@ -138,8 +138,8 @@ enum Action {
         #[arg(value_name = "FILE.cwasm")]
         file: PathBuf,
 
-        /// Compile for another processor instead of this one: aarch64-unknown-linux-gnu, x86_64-unknown-linux-gnu, or
-        /// pulley64, an interpreter for all others
+        /// Compile for another processor instead of this one, with nothing to install: aarch64-unknown-linux-gnu from
+        /// x86-64, x86_64-unknown-linux-gnu from ARM, or pulley64, an interpreter for all others
         #[arg(long)]
         target: Option<String>,
     },

@@ -1,11 +1,12 @@
 //! Admission: who calls, and under which profile. A caller holds one of the broker's own tokens, or one that the
-//! configured issuer gave it.
+//! configured issuer gave it; or the program that mounts the front says who it is.
 //!
 //! A caller's token goes no further than this. No source ever sees it.
 
 use std::sync::Arc;
 
 use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 use url::Url;
@@ -22,6 +23,58 @@ const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
 /// The principal of every caller where no token is asked for.
 const ANYBODY: &str = "anonymous";
+
+/// A caller whom the program that mounts the front has authenticated itself, such as by a login of its own. Put it into
+/// the extensions of a request, and [`HttpService`](super::HttpService) asks for no token. Nobody can send extensions
+/// over a network.
+///
+/// Sessions are bound to the principal and the profile. Calls run under the profile with which the front was mounted
+/// if [`Self::profile`] names no other.
+///
+/// # Example
+/// ```
+/// use axum::extract::Request;
+/// use axum::http::StatusCode;
+/// use axum::middleware::{Next, from_fn};
+/// use axum::response::{IntoResponse as _, Response};
+/// use portcullis::{AuthenticatedCaller, HttpService};
+///
+/// /// Stands for the program's own login.
+/// fn user_of(request: &Request) -> Option<&str> {
+///     request.headers().get("x-user")?.to_str().ok()
+/// }
+///
+/// async fn authenticate(mut request: Request, next: Next) -> Response {
+///     let Some(Ok(principal)) = user_of(&request).map(|user| format!("user:{user}").parse()) else {
+///         return StatusCode::UNAUTHORIZED.into_response();
+///     };
+///     request.extensions_mut().insert(AuthenticatedCaller::new(principal));
+///     next.run(request).await
+/// }
+///
+/// fn app(agents: HttpService) -> axum::Router {
+///     axum::Router::new().nest_service("/agents", agents).layer(from_fn(authenticate))
+/// }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuthenticatedCaller {
+    principal: Principal,
+    profile: Option<ProfileName>,
+}
+
+impl AuthenticatedCaller {
+    /// Returns a caller who has the profile of the front.
+    #[must_use]
+    pub fn new(principal: Principal) -> Self {
+        Self { principal, profile: None }
+    }
+
+    /// Sets the caller's profile. Requests are answered with an error if the configuration has no such profile.
+    #[must_use]
+    pub fn profile(self, profile: ProfileName) -> Self {
+        Self { profile: Some(profile), ..self }
+    }
+}
 
 /// A caller that was admitted. Sessions are bound to its principal and profile.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -64,12 +117,16 @@ impl Admission {
         self.tokens.is_none()
     }
 
-    /// Returns the caller that the headers identify, or the refusal to answer with.
-    pub(crate) async fn admit(&self, headers: &HeaderMap) -> Result<AdmittedCaller, HttpRefusal> {
+    /// Returns the caller of a request, or the refusal to answer with.
+    pub(crate) async fn admit(&self, request: &Parts) -> Result<AdmittedCaller, HttpRefusal> {
+        if let Some(AuthenticatedCaller { principal, profile }) = request.extensions.get() {
+            let profile = profile.as_ref().unwrap_or(&self.profile).clone();
+            return Ok(AdmittedCaller { principal: principal.clone(), profile });
+        }
         let Some(tokens) = &self.tokens else {
             return Ok(AdmittedCaller { principal: Principal::established(ANYBODY), profile: self.profile.clone() });
         };
-        let Some(bearer) = bearer(headers) else {
+        let Some(bearer) = bearer(&request.headers) else {
             return Err(self.refuse("this server needs `Authorization: Bearer TOKEN` with its token", None));
         };
         if let Some((principal, profile)) = tokens.now().holder(bearer) {
@@ -154,6 +211,8 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
+    use axum::http::Request;
+
     use super::super::token::AccessTokens;
     use super::*;
 
@@ -162,11 +221,11 @@ mod tests {
         let profile = || "default".parse::<ProfileName>().unwrap();
         let admission = Admission::new(profile(), Some(CurrentTokens::fixed(AccessTokens::one("s3cret".into()))));
         let check = async |given: &[&str]| {
-            let mut headers = HeaderMap::new();
+            let (mut request, ()) = Request::new(()).into_parts();
             for value in given {
-                headers.append(AUTHORIZATION, value.parse().unwrap());
+                request.headers.append(AUTHORIZATION, value.parse().unwrap());
             }
-            admission.admit(&headers).await
+            admission.admit(&request).await
         };
         for good in ["Bearer s3cret", "bearer s3cret"] {
             assert_eq!(&*check(&[good]).await.unwrap().principal, "token");
@@ -177,7 +236,7 @@ mod tests {
         }
         assert!(check(&["Bearer s3cret", "Bearer x"]).await.is_err());
         assert!(check(&[]).await.is_err());
-        let open = Admission::new(profile(), None).admit(&HeaderMap::new()).await.unwrap();
+        let open = Admission::new(profile(), None).admit(&Request::new(()).into_parts().0).await.unwrap();
         assert_eq!(&*open.principal, ANYBODY);
     }
 }

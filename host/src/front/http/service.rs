@@ -15,6 +15,7 @@ use futures_util::future::BoxFuture;
 use tower_service::Service;
 
 use super::activity::{Activity, TickClock};
+use super::admission::AuthenticatedCaller;
 use super::reply::HttpRefusal;
 use super::sessions::SWEEP;
 use super::{FrontError, FrontSettings, FrontShared, HttpFront, handle};
@@ -45,8 +46,9 @@ impl HttpFront {
     /// Returns the front as a service, for a program that has an HTTP server of its own. It answers at `/mcp`,
     /// `/healthz`, `/metrics` and `/approvals` below the path at which it is mounted, and checks what
     /// [`HttpFront::bind`] checks: the `Host` of a request must be a loopback name with the port of `listen`, or one of
-    /// `hosts` under `[serve]`, its `Origin` one of `origins`, and its token one of those that `[serve]` names.
-    /// `listen` says where the program listens; nothing is bound to it.
+    /// `hosts` under `[serve]`, its `Origin` one of `origins`, and its token one of those that `[serve]` names. A
+    /// request whose extensions hold an [`AuthenticatedCaller`] needs no token. `listen` says where the program
+    /// listens; nothing is bound to it.
     ///
     /// Limits on connections, heads and time are those of the program's server. The ledger records the peer of a
     /// request that is turned away if the server adds `ConnectInfo<SocketAddr>` to it, and otherwise `0.0.0.0`. With
@@ -126,7 +128,8 @@ where
         let shared = Arc::clone(&self.shared);
         let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer);
         let peer = peer.unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into());
-        if shared.admission.admits_anybody() && !peer.ip().is_loopback() {
+        let is_authenticated = request.extensions().get::<AuthenticatedCaller>().is_some();
+        if shared.admission.admits_anybody() && !is_authenticated && !peer.ip().is_loopback() {
             shared.backend.rejected("token", peer.ip());
             let refusal = HttpRefusal::rejected("token", StatusCode::FORBIDDEN, NOT_LOCAL);
             return Box::pin(std::future::ready(Ok(refusal.into_response())));
