@@ -29,8 +29,8 @@ use crate::flow::CallFlow;
 use crate::ledger::{Event, EventKind, Ledger};
 use crate::lockfile::Acceptance;
 use crate::metrics::{Decisions, SourceMetrics};
-use crate::plugin::{Approval, PluginIdentity, Policy, Transform, TransformDecision};
-use crate::protocol::{CanonicalError, canonical, check_canonical};
+use crate::plugin::{Approval, Concern, PluginIdentity, Policy, Transform, TransformDecision};
+use crate::protocol::{CanonicalError, Json, canonical, check_canonical};
 use crate::provenance::{SessionFlow, SourceFlow, TracedCall};
 
 use approval::{ApprovalOutcome, ApprovalQuestion, Approvals};
@@ -39,7 +39,7 @@ pub use form::scope_in_words;
 pub use inbox::{AnswerResult, AnswerRoute, GivenAnswer, Inbox, InboxError, Question, QuestionEvent};
 use judge::{AskReason, DecisionTrail, judge};
 pub use permit::Permit;
-use records::UndecidedCall;
+use records::{UndecidedCall, recorded_payload};
 pub use refusal::CallRefusal;
 pub use release::Ticket;
 pub(crate) use release::asks_for_input;
@@ -57,6 +57,9 @@ pub struct Gate {
     /// True if a plugin can ask for the information flow of a call. Otherwise nothing of it is kept.
     reads_flow: bool,
 }
+
+/// What a person is told who is asked about a call with values that the agent does not see.
+const HIDDEN_VALUES: &str = "the source gets the values that `[[…]]` stands for, which were hidden from the agent";
 
 /// The plugins that a gate asks, each role in its order.
 #[derive(Debug, Clone, Default)]
@@ -148,7 +151,7 @@ impl Gate {
         let mut call = Arc::new(call);
         let mut undecided = UndecidedCall { call: call.clone(), series: &series, ledger: &self.ledger, decided: false };
         let outcome = self.pass_within_budget(&mut call, input, &mut trail).await;
-        let PassedCall { approved, flow } = match outcome {
+        let PassedCall { approved, flow, restored } = match outcome {
             Ok(passed) => passed,
             Err(refusal) => {
                 undecided.decided = true;
@@ -157,7 +160,8 @@ impl Gate {
             }
         };
         self.ledger.record_definition(&call.item);
-        let mut body = self.describe(&call, input, trail);
+        let arguments = recorded_payload(&self.ledger, &call.arguments, input.record);
+        let mut body = self.describe(&call, input, trail, arguments);
         body.set("approval", approved.describe());
         let event = Event {
             kind: EventKind::CallIntent,
@@ -166,33 +170,20 @@ impl Gate {
             body,
         };
         let durability = risk::intent_durability(&call, input, &approved);
-        let queued = match self.ledger.intent(event, approved.consume, durability).await {
+        let intent = self.ledger.intent(event, approved.consume, durability).await;
+        undecided.decided = true;
+        let opened = match intent {
             Ok((intent, slot)) => {
                 // Made while the intent waits for the disk, so that one whose caller goes away meanwhile gets an
                 // outcome too.
-                undecided.decided = true;
-                let mut ticket = Ticket::new(self, call.clone(), series.clone(), input, (slot, flow));
-                let waited = match intent {
-                    Some(intent) => intent.durable().await.map(drop),
-                    None => Ok(()),
-                };
-                match waited {
-                    Ok(()) => {
-                        ticket.opens();
-                        Ok(ticket)
-                    }
-                    Err(error) => {
-                        ticket.discard();
-                        Err(error)
-                    }
-                }
+                let ticket = Ticket::new(self, call.clone(), series.clone(), input, (slot, flow));
+                ticket.opened_by(intent).await
             }
             Err(error) => Err(error),
         };
-        match queued {
-            Ok(ticket) => Ok(AdmittedCall { permit: Permit::new(call, input.vault, input.resumed), ticket }),
+        match opened {
+            Ok(ticket) => Ok(AdmittedCall { permit: Permit::new(call, restored.as_ref(), input.resumed), ticket }),
             Err(error) => {
-                undecided.decided = true;
                 let refusal = CallRefusal::from_ledger(error);
                 self.record_refusal(&call, input, &series, &refusal, DecisionTrail::new(input.record)).await?;
                 Err(refusal)
@@ -289,10 +280,17 @@ impl Gate {
             check_canonical(&call.arguments).map_err(ambiguous)?;
             asks = self.judge_call(call, &flow, trail).await?;
         }
+        let restored = input.vault.restore(call);
+        if let Some(restored) = &restored {
+            asks.extend(self.judge_restored(call, restored, input, &flow, trail).await?);
+        }
         let lock_settles = asks.is_empty() && risk::lock_settles(input);
         asks.extend(risk::reason(call, input).map(AskReason::ours));
         if asks.is_empty() || input.resumed {
-            return Ok(PassedCall { approved: ApprovalOutcome::without_asking(), flow });
+            return Ok(PassedCall { approved: ApprovalOutcome::without_asking(), flow, restored });
+        }
+        if restored.is_some() {
+            asks.push(AskReason::ours(Concern::new("hidden-values", HIDDEN_VALUES)));
         }
         let out_of_band = risk::too_high_for_the_agents_channel(call, input.acceptance);
         let arguments_digest = Digest::of(canonical(&call.arguments).map_err(ambiguous)?.as_bytes());
@@ -312,7 +310,7 @@ impl Gate {
                 input.flow.refuse();
             }
         })?;
-        Ok(PassedCall { approved, flow })
+        Ok(PassedCall { approved, flow, restored })
     }
 
     async fn judge_call(
@@ -324,6 +322,26 @@ impl Gate {
         trail.flow.clone_from(flow);
         let view = CallView::before(call, Phase::Call).with_flow(as_facts(flow));
         judge(&self.policies, &view, &self.ledger, trail).await
+    }
+
+    /// Lets the policies judge the arguments that the source gets, where these have values in the places of placeholders.
+    /// An agent can make a placeholder of any text, by having a source say it, so a call that passes with placeholders
+    /// must pass with the values too. What policies say then is free of these values.
+    async fn judge_restored(
+        &self,
+        call: &Arc<Call>,
+        restored: &Json,
+        input: &GateInput<'_>,
+        flow: &Option<Arc<TracedCall>>,
+        trail: &mut DecisionTrail,
+    ) -> Result<Vec<AskReason>, CallRefusal> {
+        let no_place = || CallRefusal::denied("arguments-ambiguous", "hidden values have no place in the parameters");
+        let params = Params::parse(&call.method, call.params_with(restored).ok_or_else(no_place)?);
+        let revealed = Arc::new(Call { arguments: restored.clone(), params, ..Call::clone(call) });
+        trail.revealed = Some(Arc::clone(input.vault));
+        let asks = self.judge_call(&revealed, flow, trail).await;
+        trail.revealed = None;
+        asks
     }
 
     /// Runs the transforms over the arguments. Returns true if they changed.
@@ -360,6 +378,8 @@ impl Gate {
 struct PassedCall {
     approved: ApprovalOutcome,
     flow: Option<Arc<TracedCall>>,
+    /// The arguments for the source, if placeholders stand for values in them.
+    restored: Option<Json>,
 }
 
 /// Returns the information flow of a call in the form that plugins get it.

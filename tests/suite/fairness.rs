@@ -67,6 +67,9 @@ fn a_spent_budget_denies_calls_before_the_intent_and_says_when_calls_are_possibl
         assert_eq!(dir.records_of("call.intent").len(), 2, "{of}");
         let denied = dir.records_of("call.denied");
         assert_eq!((denied.len(), &denied[0]["body"]["code"]), (1, &json!("budget-spent")), "{of}");
+        // Nothing of what such a caller chooses makes the record longer.
+        let arguments = denied[0]["body"]["arguments"].as_object().unwrap();
+        assert_eq!(arguments.keys().collect::<Vec<_>>(), ["bytes", "hash"], "{of}");
         dir.assert_nothing_left();
     }
 }

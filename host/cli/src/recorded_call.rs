@@ -178,11 +178,11 @@ pub(crate) fn decisions(
 }
 
 /// Returns the verdicts that policies gave in a phase about what the records have: those after the last replacement by
-/// a transform. Plugins in shadow decide nothing.
+/// a transform. Plugins in shadow decide nothing. Of values that are hidden the records have only placeholders.
 pub(crate) fn last_round(verdicts: &Value, phase: Phase) -> Vec<&Value> {
     let mut round = Vec::new();
     for entry in verdicts.as_array().into_iter().flatten() {
-        if entry["phase"] != phase.as_str() || entry["shadow"] == true {
+        if entry["phase"] != phase.as_str() || entry["shadow"] == true || entry["revealed"] == true {
             continue;
         }
         match &entry["verdict"] {

@@ -11,6 +11,9 @@ use super::CallRefusal;
 use crate::config::{BudgetConfig, Rate};
 use crate::sync::Mutex;
 
+/// The code of a denial because the budget is spent.
+pub(super) const SPENT: &str = "budget-spent";
+
 /// The budget that is left to all callers of one profile together. It is kept in memory, so that a broker begins with
 /// full buckets, and is measured by a monotonic clock.
 #[derive(Debug)]
@@ -35,7 +38,7 @@ impl Budget {
     /// Checks that a call may be made now.
     ///
     /// # Errors
-    /// [`CallRefusal::Denied`] with the code `budget-spent`; its message names the bucket, and when a call is possible
+    /// [`CallRefusal::Denied`] with the code [`SPENT`]; its message names the bucket, and when a call is possible
     /// again.
     pub(super) fn check(&self) -> Result<(), CallRefusal> {
         self.look(|_| ())
@@ -72,7 +75,7 @@ impl Budget {
             Some((wait, of)) => {
                 let seconds = wait.as_secs() + 1;
                 let text = format!("the profile's `budget` of {of} is spent; a call is possible again in {seconds} s");
-                Err(CallRefusal::denied("budget-spent", text))
+                Err(CallRefusal::denied(SPENT, text))
             }
         }
     }

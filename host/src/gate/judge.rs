@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::CallRefusal;
 use super::records::recorded_text;
+use super::{CallRefusal, SessionVault};
 use crate::call::CallView;
 use crate::config::Detail;
 use crate::ledger::{Event, EventBody, EventKind, Ledger};
@@ -21,11 +21,24 @@ pub(super) struct DecisionTrail {
     pub(super) record: Detail,
     /// The information flow that they were told of, if one of them can ask for it.
     pub(super) flow: Option<Arc<TracedCall>>,
+    /// The vault, while plugins see values that the agent does not see. What they say of these is hidden again.
+    pub(super) revealed: Option<Arc<SessionVault>>,
 }
 
 impl DecisionTrail {
     pub(super) fn new(record: Detail) -> Self {
-        Self { entries: Vec::new(), record, flow: None }
+        Self { entries: Vec::new(), record, flow: None, revealed: None }
+    }
+
+    /// Returns the answer of a policy without values that are hidden from the agent.
+    fn without_revealed(&self, answer: Result<Verdict, PluginFailure>) -> Result<Verdict, PluginFailure> {
+        let Some(vault) = &self.revealed else { return answer };
+        match answer {
+            Ok(Verdict::Pass) => Ok(Verdict::Pass),
+            Ok(Verdict::Ask(concern)) => Ok(Verdict::Ask(Concern::new(&concern.code, vault.hide(concern.message)))),
+            Ok(Verdict::Deny(denial)) => Ok(Verdict::Deny(Denial::new(&denial.code, vault.hide(denial.message)))),
+            Err(failure) => Err(PluginFailure { detail: vault.hide(failure.detail), ..failure }),
+        }
     }
 }
 
@@ -58,12 +71,13 @@ pub(super) async fn judge(
 ) -> Result<Vec<AskReason>, CallRefusal> {
     let mut asks = Vec::new();
     for policy in policies.iter().filter(|policy| policy.on(view.phase)) {
-        let verdict = match policy.check(view).await {
+        let verdict = match trail.without_revealed(policy.check(view).await) {
             Ok(verdict) => verdict,
             Err(failure) => Verdict::Deny(denial(policy.identity(), &failure, view, ledger, trail.record)),
         };
         let entry = entry(policy.identity(), view);
         let entry = if policy.shadow() { entry.with("shadow", true) } else { entry };
+        let entry = if trail.revealed.is_some() { entry.with("revealed", true) } else { entry };
         trail.entries.push(match &verdict {
             Verdict::Pass => entry.with("verdict", "pass"),
             Verdict::Ask(Concern { code, message, .. }) => {

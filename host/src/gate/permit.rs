@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::SessionVault;
 use crate::call::{Call, Params};
 use crate::protocol::{Json, Method};
 use crate::telemetry::Span;
@@ -17,10 +16,10 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Makes a permit. Private to the gate: nothing else makes one.
-    pub(super) fn new(call: Arc<Call>, vault: &SessionVault, resumed: bool) -> Self {
-        let restored = vault.restore(&call);
-        let params = call.params_for_source(restored.as_ref()).unwrap_or_else(|| call.params.as_json().clone());
+    /// Makes a permit for a call whose source gets these arguments, if placeholders in its own stand for values. Private to
+    /// the gate: nothing else makes one.
+    pub(super) fn new(call: Arc<Call>, restored: Option<&Json>, resumed: bool) -> Self {
+        let params = call.params_for_source(restored).unwrap_or_else(|| call.params.as_json().clone());
         // Answers to the broker's own questions are not for the source. In a resumed call they are gone already, and
         // what is there is for the source.
         let has_ours = !resumed && call.method.may_be_retried() && call.params.is_retry();
@@ -31,7 +30,7 @@ impl Permit {
     /// Makes a permit that no gate gave, for tests of sources.
     #[cfg(test)]
     pub(crate) fn unchecked(call: Arc<Call>) -> Self {
-        Self::new(call, &SessionVault::default(), false)
+        Self::new(call, None, false)
     }
 
     /// Returns the permit with the span as the parent in its parameters: the source learns its place in the trace.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::judge::DecisionTrail;
-use super::{CallRefusal, Gate, GateInput};
+use super::{CallRefusal, Gate, GateInput, budget};
 use crate::call::Call;
 use crate::config::Detail;
 use crate::ledger::{Event, EventBody, EventKind, Ledger, shape};
@@ -35,7 +35,12 @@ impl Gate {
         let CallRefusal::Denied { code, message, quotes } = refusal else { return Ok(()) };
         series.denied();
         self.ledger.record_definition(&call.item);
-        let mut body = self.describe(call, input, trail);
+        // Whoever has spent a budget may call as often as before, and chooses the names in the shape of the arguments.
+        let arguments = match code.as_str() {
+            budget::SPENT => recorded_size(&self.ledger, &call.arguments),
+            _ => recorded_payload(&self.ledger, &call.arguments, input.record),
+        };
+        let mut body = self.describe(call, input, trail, arguments);
         body.set("code", code);
         body.set("message", recorded_text(&self.ledger, message, *quotes, input.record));
         let event = Event {
@@ -47,8 +52,14 @@ impl Gate {
         self.ledger.append(event).await.map(drop).map_err(CallRefusal::from_ledger)
     }
 
-    /// Returns the members that every record of a call has.
-    pub(super) fn describe(&self, call: &Call, input: &GateInput<'_>, trail: DecisionTrail) -> EventBody {
+    /// Returns the members that every record of a call has, with its recorded arguments.
+    pub(super) fn describe(
+        &self,
+        call: &Call,
+        input: &GateInput<'_>,
+        trail: DecisionTrail,
+        arguments: EventBody,
+    ) -> EventBody {
         let mut body = EventBody::new()
             .with("method", &*call.method)
             .with(call.item.kind.as_str(), &*call.item.exposed)
@@ -63,7 +74,7 @@ impl Gate {
             .with("risk", call.risk.as_str())
             .with("policies", self.policies_digest)
             .with("verdicts", trail.entries)
-            .with("arguments", recorded_payload(&self.ledger, &call.arguments, input.record));
+            .with("arguments", arguments);
         if let Some(flow) = &trail.flow {
             body.set("flow", flow.describe());
         }
@@ -112,6 +123,11 @@ impl Drop for UndecidedCall<'_> {
         let run = Some(self.call.caller.session.clone());
         self.ledger.record(Event { kind: EventKind::CallDenied, run, call: Some(self.call.id.clone()), body });
     }
+}
+
+/// Returns what the ledger keeps of a payload that costs it nothing: size, and keyed hash of the bytes received.
+fn recorded_size(ledger: &Ledger, json: &Json) -> EventBody {
+    EventBody::new().with("bytes", json.as_bytes().len()).with("hash", ledger.fingerprint(json.as_bytes()))
 }
 
 /// Returns a payload as the ledger keeps it: size, keyed hash of the bytes received, and the redacted shape or, where

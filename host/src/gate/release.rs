@@ -11,7 +11,7 @@ use super::records::{recorded_payload, recorded_text};
 use super::{Budget, CallRefusal, Gate, GateInput, SessionVault};
 use crate::call::{Call, CallId, CallView, Cause, Delivery, Outcome, Phase};
 use crate::config::Detail;
-use crate::ledger::{Event, EventBody, EventKind, OutcomeSlot};
+use crate::ledger::{Event, EventBody, EventKind, LedgerError, OutcomeSlot, PendingIntent};
 use crate::metrics::{Ending, Series};
 use crate::plugin::TransformDecision;
 use crate::protocol::{Answer, AskingMembers, Json, Method, RpcError};
@@ -77,9 +77,19 @@ impl Ticket {
         }
     }
 
-    /// Marks that a source may be called from now on.
-    pub(super) fn opens(&mut self) {
+    /// Waits until the intent is durable, if the call waits for that, and marks that a source may be called from then on.
+    ///
+    /// Cancellation: the outcome is recorded as `not-sent`.
+    pub(super) async fn opened_by(mut self, intent: Option<PendingIntent>) -> Result<Self, LedgerError> {
+        if let Some(intent) = intent
+            && let Err(error) = intent.durable().await
+        {
+            // A call that has no intent has no outcome.
+            self.slot = None;
+            return Err(error);
+        }
         (self.state, self.opened) = (CallProgress::Open, Instant::now());
+        Ok(self)
     }
 
     /// Keeps a source's question as something that the session has seen. The agent's answer, which goes to the source,
@@ -88,11 +98,6 @@ impl Ticket {
         if let Some(flow) = self.flow.take() {
             flow.keep_message(&self.call.arguments);
         }
-    }
-
-    /// Drops the ticket of a call that has no intent, and so no outcome.
-    pub(super) fn discard(mut self) {
-        self.slot = None;
     }
 
     /// Counts the call and records its outcome. The record is not awaited: a second wait for the disk would double what

@@ -104,7 +104,7 @@ impl SessionVault {
     /// Returns the arguments with every placeholder restored that this call's source may have. `None` if there is none,
     /// or if the arguments would grow beyond the size of a message: the source then gets the placeholders.
     ///
-    /// Only values are restored, never keys: a policy has decided by the keys that it saw.
+    /// Only values are restored, never keys.
     pub(super) fn restore(&self, call: &Call) -> Option<Json> {
         let kept = self.kept.lock();
         if kept.by_placeholder.is_empty() {
@@ -131,6 +131,18 @@ impl SessionVault {
         }
         out.push_str(rest);
         (out != text).then(|| Json::parse(out).ok()).flatten()
+    }
+
+    /// Returns a text with placeholders in the places of the values that they stand for.
+    pub(super) fn hide(&self, mut text: String) -> String {
+        let kept = self.kept.lock();
+        let mut within: Vec<_> = kept.by_placeholder.iter().filter(|(_, value)| text.contains(&value.text)).collect();
+        // A value may be a part of another.
+        within.sort_by_key(|(_, value)| std::cmp::Reverse(value.text.len()));
+        for (placeholder, value) in within.into_iter().filter(|(_, value)| !value.text.is_empty()) {
+            text = text.replace(&value.text, placeholder);
+        }
+        text
     }
 
     fn protect(&self, source: &SourceName, kind: &str, value: &str, restore_to: Vec<String>) -> String {

@@ -8,7 +8,9 @@ fn sent(value: &str, from: &str, restore_to: &[&str], arguments: &str) -> String
     let call = Call::clone(&view(&arguments.replace("[[p]]", &placeholder)).call);
     let params = Json::of(&json!({ "name": "files__read", "arguments": call.arguments }));
     let params = Params::parse(&Method::ToolsCall, params);
-    let permit = Permit::new(Arc::new(Call { params, ..call }), &vault, false);
+    let call = Arc::new(Call { params, ..call });
+    let restored = vault.restore(&call);
+    let permit = Permit::new(call, restored.as_ref(), false);
     permit.source_params().get("arguments").unwrap().as_str().replace(&placeholder, "[[p]]")
 }
 
@@ -162,4 +164,24 @@ fn a_source_that_floods_a_vault_takes_no_room_from_the_others() {
     let few = (0..2_600).map(|n| small.protect("p", &n.to_string(), vec![])).filter(|it| it.ends_with("withheld]]"));
     assert_eq!(few.count(), 100);
     assert!(restored(&files.protect("p", "mine", vec![])));
+}
+
+#[test]
+fn what_is_said_of_values_has_their_placeholders() {
+    let vault = Arc::new(SessionVault::default());
+    let keeper = vault.keeper(&"files".parse().unwrap());
+    let [long, short] = ["sesame-street", "sesame"].map(|value| keeper.protect("p", value, Vec::new()));
+    let said = vault.hide("no way to sesame-street, nor to sesame".to_owned());
+    assert_eq!(said, format!("no way to {long}, nor to {short}"));
+}
+
+#[tokio::test]
+async fn a_person_is_told_that_the_source_gets_hidden_values() {
+    let bench = Bench::new().await;
+    let source = view("{}").call.source().clone();
+    let placeholder = bench.vault.keeper(&source).protect("secret", "sesame", Vec::new());
+    let waiting = bench.ask(&format!(r#"{{"name":"files__read","arguments":{{"to":"{placeholder}"}}}}"#)).await;
+    let reasons = bench.inbox.list()[0].reasons.join("; ");
+    assert!(reasons.contains("hidden from the agent"), "{reasons}");
+    drop(waiting);
 }
