@@ -8,6 +8,7 @@ mod events;
 mod expiry;
 mod question;
 mod reading;
+mod room;
 mod settle;
 mod waiter_count;
 
@@ -34,21 +35,6 @@ pub use events::QuestionEvent;
 use question::key;
 pub(super) use question::{HOUR, OpenQuestion, QuestionState, QuestionTerms, offered};
 use waiter_count::WaiterCount;
-
-/// The most questions that may be open at once: more than a person can read. Beyond it calls are denied.
-const MAX_OPEN: usize = 256;
-
-/// The most questions of one session: a share that leaves room for others when an agent runs away.
-const MAX_OPEN_PER_SESSION: usize = 32;
-
-/// The most bytes of arguments and reasons of all open questions, which are kept until they are answered.
-const MAX_BYTES: usize = 64 * 1024 * 1024;
-
-/// The most bytes of arguments and reasons of the open questions of one session.
-const MAX_BYTES_PER_SESSION: usize = 16 * 1024 * 1024;
-
-/// The way out where no more questions can be opened.
-const ANSWER_SOME: &str = "answer some first (`portcullis approvals list`)";
 
 /// The longest a question may wait whatever the configuration says (30 days), so that its end can be computed.
 pub(super) const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -291,7 +277,7 @@ impl Inbox {
             if let Some(joined) = joined(&open) {
                 return Ok(joined);
             }
-            check_room(&open, &binding.session, bytes)?;
+            room::check(&open, &binding, bytes)?;
         }
         // Not under the lock, as arguments may be large. Another question may be opened meanwhile.
         let (terms, reasons) = draft(binding);
@@ -302,7 +288,7 @@ impl Inbox {
             if let Some(joined) = joined(&open) {
                 return Ok(joined);
             }
-            check_room(&open, pending.session(), bytes)?;
+            room::check(&open, &pending.terms.binding, bytes)?;
             let waiting = wait_for(&pending);
             open.insert(pending.id().to_owned(), pending.clone());
             waiting
@@ -357,35 +343,6 @@ impl Inbox {
 /// Returns the open question with this key.
 fn identical(open: &HashMap<String, Arc<OpenQuestion>>, key: Digest) -> Option<&Arc<OpenQuestion>> {
     open.values().find(|pending| pending.key == key)
-}
-
-/// Checks that a session may open one more question, which keeps this many bytes.
-fn check_room(open: &HashMap<String, Arc<OpenQuestion>>, session: &SessionId, bytes: usize) -> Result<(), InboxError> {
-    let (mut of_session, mut bytes_of_session, mut all_bytes) = (0, bytes, bytes);
-    for pending in open.values() {
-        all_bytes += pending.bytes;
-        if pending.session() == session {
-            of_session += 1;
-            bytes_of_session += pending.bytes;
-        }
-    }
-    let (all_mib, session_mib) = (MAX_BYTES >> 20, MAX_BYTES_PER_SESSION >> 20);
-    let why = if bytes > MAX_BYTES_PER_SESSION {
-        format!("the arguments and reasons of a question may have {session_mib} MiB at most: send smaller arguments")
-    } else if of_session >= MAX_OPEN_PER_SESSION {
-        format!(
-            "this session has {MAX_OPEN_PER_SESSION} questions open already, the most that one may have: {ANSWER_SOME}"
-        )
-    } else if open.len() >= MAX_OPEN {
-        format!("{MAX_OPEN} questions are open already, the most that there may be: {ANSWER_SOME}")
-    } else if bytes_of_session > MAX_BYTES_PER_SESSION {
-        format!("the arguments of this session's open questions would have more than {session_mib} MiB: {ANSWER_SOME}")
-    } else if all_bytes > MAX_BYTES {
-        format!("the arguments of all open questions would have more than {all_mib} MiB: {ANSWER_SOME}")
-    } else {
-        return Ok(());
-    };
-    Err(InboxError::Full(why))
 }
 
 /// Withdraws a question that could not be recorded, and denies the calls that joined it meanwhile.

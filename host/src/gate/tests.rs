@@ -30,6 +30,7 @@ struct Bench {
     vault: Arc<SessionVault>,
     flow: Arc<crate::provenance::SessionFlow>,
     session: SessionId,
+    principal: crate::principal::Principal,
     profile: crate::name::ProfileName,
     /// The annotations of the called tool.
     hints: ToolAnnotations,
@@ -56,6 +57,7 @@ impl Bench {
             vault: Arc::default(),
             flow: Arc::default(),
             session: SessionId::new(),
+            principal: view("{}").call.caller.principal.clone(),
             profile: view("{}").call.caller.profile.clone(),
             hints: ToolAnnotations::default(),
             harmless_cell: false,
@@ -66,8 +68,8 @@ impl Bench {
     fn call(&self, params: &str) -> Call {
         let call = Call::clone(&view("{}").call);
         let params = Params::parse(&Method::ToolsCall, Json::parse(params.to_owned()).unwrap());
-        let (session, profile) = (self.session.clone(), self.profile.clone());
-        let caller = Arc::new(crate::call::Caller { session, profile, ..(*call.caller).clone() });
+        let (session, principal, profile) = (self.session.clone(), self.principal.clone(), self.profile.clone());
+        let caller = Arc::new(crate::call::Caller { session, principal, profile, ..(*call.caller).clone() });
         let arguments = params.arguments().clone();
         let item = Arc::new(Item { hints: self.hints, ..Item::clone(&call.item) });
         let risk = if self.harmless_cell { Risk::Harmless } else { call.risk };

@@ -4,7 +4,8 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::broadcast;
 
-use super::{MAX_OPEN, Question};
+use super::Question;
+use super::room::MAX_OPEN;
 use crate::sync::Mutex;
 
 /// The number of events that a subscriber may fall behind: twice as many as questions can be open.

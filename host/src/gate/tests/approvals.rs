@@ -135,10 +135,27 @@ async fn a_session_that_runs_away_leaves_room_for_others() {
     }
     let refused = bench.admit(CALL, Approve::Always, Elicitation::InputRequired).await.unwrap();
     let Err(CallRefusal::Denied { code, message, .. }) = refused else { panic!("{refused:?}") };
-    let limit = "this session has 32 questions open already, the most that one may have";
-    let expected = format!("{limit}: answer some first (`portcullis approvals list`)");
+    let limit = "this session has 32 questions open, the most that may be";
+    let expected = format!("{limit}: a person must answer some first (`portcullis approvals list`)");
     assert_eq!((code, message), ("approvals-full".to_owned(), expected));
     bench.session = SessionId::new();
+    input_required(&bench, CALL).await;
+}
+
+#[tokio::test]
+async fn a_caller_with_many_sessions_leaves_room_for_other_callers() {
+    let mut bench = Bench::new().await;
+    for n in 0..64 {
+        if n % 16 == 0 {
+            bench.session = SessionId::new();
+        }
+        input_required(&bench, &format!(r#"{{"name":"files__read","arguments":{{"n":{n}}}}}"#)).await;
+    }
+    bench.session = SessionId::new();
+    let refused = bench.admit(CALL, Approve::Always, Elicitation::InputRequired).await.unwrap();
+    let Err(CallRefusal::Denied { code, message, .. }) = refused else { panic!("{refused:?}") };
+    assert!(code == "approvals-full" && message.starts_with("this caller has 64 questions open"), "{code} {message}");
+    bench.principal = "bob".parse().unwrap();
     input_required(&bench, CALL).await;
 }
 
@@ -301,12 +318,12 @@ async fn the_arguments_of_open_questions_have_a_limit_in_bytes_for_each_session_
     assert_eq!(full(&bench, large("/alone", 16 * MIB)).await, "approvals-full");
     let path_of = |n: usize| format!("/{n}");
     for n in 0..4 {
-        bench.session = SessionId::new();
+        (bench.session, bench.principal) = (SessionId::new(), format!("caller-{n}").parse().unwrap());
         input_required(&bench, &large(&path_of(n), 15 * MIB)).await;
         assert_eq!(full(&bench, large("/more", 2 * MIB)).await, "approvals-full");
         input_required(&bench, CALL).await;
     }
-    bench.session = SessionId::new();
+    (bench.session, bench.principal) = (SessionId::new(), "caller-5".parse().unwrap());
     assert_eq!(full(&bench, large("/fifth", 15 * MIB)).await, "approvals-full");
     // An answer makes room, also in the session that has none.
     let id = bench.inbox.list()[0].id.clone();
