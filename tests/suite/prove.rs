@@ -151,9 +151,15 @@ fn policies_of_every_plugin_are_compared_by_search() {
             Some("deny pass"),
         ),
         (
+            "deny = [{ source = \"calc\", arguments = { b = 1 } }]",
+            "deny = [{ source = \"calc\", when = \"arguments.b == 1\" }]",
+            None,
+        ),
+        // A rule takes null for 0, as some programs do, and a condition does not.
+        (
             "deny = [{ source = \"calc\", arguments = { b = 0 } }]",
             "deny = [{ source = \"calc\", when = \"arguments.b == 0\" }]",
-            None,
+            Some("deny pass"),
         ),
         // Arguments and members that only policies name.
         ("deny = [{ tool = \"calc__add\", when = \"has(arguments.force)\" }]", "ask = [\"none\"]", Some("deny pass")),

@@ -42,6 +42,33 @@ pub(crate) fn key_in_two_cases<'a>(value: &json::Value<'_>, read: &'a HashSet<St
     }
 }
 
+/// Returns a key out of `read`, the folded names that policies read, whose value is, or has in its lists, a number that most
+/// programs read as a whole one, although it is none: they round 1e-400 to 0. To a policy these two are different.
+pub(crate) fn key_of_rounded<'a>(value: &json::Value<'_>, read: &'a HashSet<String>) -> Option<&'a str> {
+    match value {
+        json::Value::Array(items) => items.iter().find_map(|item| key_of_rounded(&item.value, read)),
+        json::Value::Object(members) => members.iter().find_map(|(key, member)| {
+            let known = read.get(&json::fold_key(key)).filter(|_| has_rounded(&member.value));
+            known.map(String::as_str).or_else(|| key_of_rounded(&member.value, read))
+        }),
+        _ => None,
+    }
+}
+
+fn has_rounded(value: &json::Value<'_>) -> bool {
+    match value {
+        json::Value::Array(items) => items.iter().any(|item| has_rounded(&item.value)),
+        json::Value::Number(spelling) => whole(spelling).is_none() && rounds_to_whole(spelling),
+        _ => false,
+    }
+}
+
+/// Reports whether a program with numbers of 64 bits reads a number as a whole one that a policy could name.
+fn rounds_to_whole(spelling: &str) -> bool {
+    const BEYOND: f64 = 9_223_372_036_854_775_808.0;
+    spelling.parse::<f64>().is_ok_and(|read| read.fract() == 0.0 && read.abs() < BEYOND)
+}
+
 /// Returns the value of a number that is whole and has at most 64 bits, however it is spelled: 5, 5.0 and 50e-1 are equal,
 /// because a source may take them for equal.
 pub(crate) fn whole(spelling: &str) -> Option<i64> {
@@ -78,7 +105,7 @@ fn digits(spelling: &str) -> Option<(String, i64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{normal, whole};
+    use super::{normal, rounds_to_whole, whole};
 
     #[test]
     fn a_whole_number_has_its_value_however_it_is_spelled() {
@@ -92,6 +119,16 @@ mod tests {
         assert_eq!(whole("-9223372036854775808"), Some(i64::MIN));
         assert_eq!(whole("-9.223372036854775808e18"), Some(i64::MIN));
         assert_eq!(whole("1e18"), Some(1_000_000_000_000_000_000));
+    }
+
+    #[test]
+    fn a_number_that_is_rounded_to_a_whole_one_is_found() {
+        for spelling in ["1e-400", "-1e-400", "5.00000000000000000001", "4.9999999999999999999"] {
+            assert!(whole(spelling).is_none() && rounds_to_whole(spelling), "{spelling}");
+        }
+        for spelling in ["0.5", "1.000001", "9223372036854775808", "1e400"] {
+            assert!(!rounds_to_whole(spelling), "{spelling}");
+        }
     }
 
     #[test]

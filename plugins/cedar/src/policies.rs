@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
-use cedar_policy::{ActionConstraint, Effect, EntityUid, Policy, PolicySet, Schema, ValidationMode, Validator};
+use cedar_policy::{
+    ActionConstraint, Effect, EntityUid, Policy, PolicySet, Schema, ValidationMode, ValidationWarning, Validator,
+};
 use cedar_policy_core::ast::{Expr, ExprKind, SlotEnv};
 use miette::Diagnostic;
 use portcullis_plugin::json::fold_key;
@@ -85,7 +87,12 @@ impl Policies {
             let message = message.split_once("`, ").map_or(message.as_str(), |(_, message)| message);
             (line(text, error), located("policies", text, &message, error))
         });
-        errors.min_by_key(|(line, _)| *line).map_or(Ok(()), |(_, message)| Err(message))
+        errors.min_by_key(|(line, _)| *line).map_or(Ok(()), |(_, message)| Err(message))?;
+        let never = result.validation_warnings().find_map(|warning| match warning {
+            ValidationWarning::ImpossiblePolicy(warning) => Some(located("policies", text, &NEVER, warning)),
+            _ => None,
+        });
+        never.map_or(Ok(()), Err)
     }
 
     /// Evaluates each call of a function in the policies by itself, for an invented call. Cedar makes tables, such as the
@@ -147,6 +154,9 @@ impl Policies {
         Ok(())
     }
 }
+
+/// What is wrong with a policy of which Cedar's types say that no call can meet it.
+const NEVER: &str = "this policy can never hold: it asks for an argument that the tool does not have, or for values that exclude each other";
 
 impl Named {
     /// Names a policy, whose position in the text is `number`, from one on.

@@ -26,7 +26,7 @@ use cedar_policy_core::extensions::Extensions;
 use portcullis_plugin::json::{self, Json};
 use portcullis_plugin::{Call, Phase, Risk, Trust};
 
-use crate::arguments::{convert, key_in_two_cases};
+use crate::arguments::{convert, key_in_two_cases, key_of_rounded};
 
 /// The group of the actions of all tools.
 pub(crate) const CALL_TOOL: &str = "call_tool";
@@ -112,16 +112,13 @@ impl Names {
             entity(&action, []),
             entity(&resource, attributes(call, &method)?),
         ];
-        let (context, key) = self.context(call, (phase, &method), read)?;
+        let (context, doubt) = self.context(call, (phase, &method), read)?;
         let mut question = Question::new([principal, action, resource], entities, context)?;
         // A policy about that action would be about the tool as well.
         question.ambiguity = if is_tool && ACTIONS.contains(&exposed.as_str()) {
             Some(("ambiguous-name", format!("the name {exposed} is also the name of an action; rename the tool")))
         } else {
-            let message = |name| {
-                format!("the arguments have two keys `{name}` that differ only in case, and the source may read either")
-            };
-            key.map(|name| ("arguments-ambiguous", message(name)))
+            doubt.map(|message| ("arguments-ambiguous", message))
         };
         Ok(question)
     }
@@ -133,7 +130,7 @@ impl Names {
         Question::new(members, entities, Context::empty())
     }
 
-    /// Returns the context, and a name out of `read` that the arguments have in two cases.
+    /// Returns the context, and what a source may read differently in arguments whose names are in `read`.
     fn context(
         &self,
         call: &dyn Call,
@@ -153,7 +150,14 @@ impl Names {
         let pairs =
             [("input", convert(&arguments.value, &self.json)), ("method", method.into()), ("risk", risk.into())];
         let context = Context::Value(Arc::new(pairs.map(|(name, value)| (name.into(), value)).into()));
-        Ok((context, key_in_two_cases(&arguments.value, read).map(str::to_owned)))
+        let in_two_cases = key_in_two_cases(&arguments.value, read).map(|name| {
+            format!("the arguments have two keys `{name}` that differ only in case, and the source may read either")
+        });
+        let doubt = in_two_cases.or_else(|| {
+            let name = key_of_rounded(&arguments.value, read)?;
+            Some(format!("the argument `{name}` has a number that the source may round to another one"))
+        });
+        Ok((context, doubt))
     }
 }
 

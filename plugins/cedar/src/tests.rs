@@ -82,6 +82,17 @@ fn a_permit_with_require_approval_asks_even_if_another_one_permits() {
 }
 
 #[test]
+fn a_number_that_a_source_may_round_to_another_is_denied_where_a_policy_reads_it() {
+    let forbid = format!("{ALL} forbid (principal, action, resource) when {{ context.input.b == 0 }};");
+    for rounded in ["1e-400", "0.99999999999999999999", "[1e-400]"] {
+        let call = write().with_arguments(&format!(r#"{{"b":{rounded},"c":1}}"#));
+        assert_eq!(word(&forbid, &call), "arguments-ambiguous", "{rounded}");
+    }
+    assert_eq!(word(&forbid, &write().with_arguments(r#"{"b":1,"c":1e-400}"#)), "pass", "no policy reads it");
+    assert_eq!(word(&forbid, &write().with_arguments(r#"{"b":0.5}"#)), "pass");
+}
+
+#[test]
 fn a_policy_that_cannot_be_evaluated_denies_and_shows_no_value() {
     let forbid = format!(r#"{ALL} @id("big") forbid (principal, action, resource) when {{ context.input.size > 5 }};"#);
     assert_eq!(word(&forbid, &write().with_arguments(r#"{"size":5}"#)), "pass");

@@ -1,6 +1,6 @@
 //! Matchers over arguments.
 //!
-//! A key is a dotted path (`edits.0.path`). Its value is a glob that a string must match, a number or boolean that the
+//! A key is a dotted path (`edits.path`). Its value is a glob that a string must match, a number or boolean that the
 //! argument must equal, or `{ not = "glob" }`.
 //!
 //! The caller chooses how its arguments are spelled, and a source may accept several spellings of the same
@@ -12,9 +12,11 @@
 //! - A value of another type than the matcher's counts against the call: it matches in `deny` and `ask`, never in `allow`.
 //!   (`"yes"` may be read as true, `["/etc"]` as a path.) So does a string that may be read as JSON where the path leads on:
 //!   servers parse `"[{\"path\":\"/etc\"}]"` if they want a list.
-//! - Numbers are compared by value: 5, 5.0 and 50e-1 are equal.
-//! - A missing or null argument matches nothing, except `{ not = … }` in `deny` and `ask`: an absent value is not the wanted
-//!   one either.
+//! - Numbers are compared by value: 5, 5.0 and 50e-1 are equal. In `deny` and `ask` those are equal too that most programs
+//!   read as the same one: they round 1e-400 to 0, and 5.00000000000000000001 to 5.
+//! - A missing or null argument and an empty list match nothing, except `{ not = … }` in `deny` and `ask`: an absent value is
+//!   not the wanted one either. Null and an empty list also count as `0` and as `false` there, as which some programs read
+//!   them.
 //!
 //! A glob compares text and knows nothing about files: `/srv/../etc` matches `/srv/*`. What a source may touch is
 //! enforced by its cell.
@@ -32,8 +34,8 @@ use crate::rule::Reading;
 pub(crate) struct Path(String);
 
 impl Path {
-    /// Returns every value that could be meant. Arrays at the end of the path are replaced by their items, and
-    /// nulls are left out.
+    /// Returns every value that could be meant. Arrays at the end of the path are replaced by their items, and an empty one
+    /// by null.
     pub(crate) fn find<'j>(&self, arguments: &'j Json<'j>) -> Vec<&'j Value<'j>> {
         let mut found = vec![arguments];
         let mut unread = false;
@@ -41,8 +43,7 @@ impl Path {
             unread |= found.iter().any(|json| may_be_read_further(json));
             found = found.into_iter().flat_map(|json| step(json, part)).collect();
         }
-        let values = found.into_iter().flat_map(items).map(|json| &json.value).filter(|value| **value != Value::Null);
-        values.chain(unread.then_some(&UNREAD)).collect()
+        found.into_iter().flat_map(items).chain(unread.then_some(&UNREAD)).collect()
     }
 }
 
@@ -72,10 +73,11 @@ fn step<'j>(json: &'j Json<'j>, part: &str) -> Vec<&'j Json<'j>> {
 }
 
 /// Returns the scalars and objects in nested arrays.
-fn items<'j>(json: &'j Json<'j>) -> Vec<&'j Json<'j>> {
+fn items<'j>(json: &'j Json<'j>) -> Vec<&'j Value<'j>> {
     match &json.value {
+        Value::Array(list) if list.is_empty() => vec![&Value::Null],
         Value::Array(list) => list.iter().flat_map(items).collect(),
-        _ => vec![json],
+        value => vec![value],
     }
 }
 
@@ -91,14 +93,27 @@ impl Matcher {
     pub(crate) fn matches(&self, found: &[&Value<'_>], reading: Reading) -> bool {
         match reading {
             Reading::Against if found.is_empty() => matches!(self, Self::Unlike(_)),
-            Reading::Against => found.iter().any(|value| self.compare(value).unwrap_or(true)),
+            Reading::Against => found.iter().any(|value| self.compare(value).unwrap_or(true) || self.rounds_to(value)),
             Reading::For => !found.is_empty() && found.iter().all(|value| self.compare(value).unwrap_or(false)),
+        }
+    }
+
+    /// Reports whether a program with numbers of 64 bits may read a value as the wanted number.
+    fn rounds_to(&self, value: &Value<'_>) -> bool {
+        let read = |spelling: &str| spelling.parse::<f64>().ok();
+        match (self, value) {
+            (Self::Number(wanted, _), Value::Number(given)) => {
+                read(wanted).is_some_and(|wanted| read(given) == Some(wanted))
+            }
+            _ => false,
         }
     }
 
     /// Compares the matcher with a value; `None` if the two cannot be compared.
     fn compare(&self, value: &Value<'_>) -> Option<bool> {
         match (self, value) {
+            (Self::Like(_) | Self::Bool(true), Value::Null) => Some(false),
+            (Self::Number(_, wanted), Value::Null) if !wanted.digits.is_empty() => Some(false),
             (Self::Like(glob), Value::String(text)) => Some(glob.matches(text)),
             (Self::Unlike(glob), Value::String(text)) => Some(!glob.matches(text)),
             (Self::Bool(wanted), Value::Bool(given)) => Some(wanted == given),
@@ -156,6 +171,11 @@ impl fmt::Display for Matcher {
 impl<'de> Deserialize<'de> for Path {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let path = String::deserialize(deserializer)?;
+        if path.contains('*') {
+            return Err(D::Error::custom(format!(
+                "`{path}` is not a path: a name stands for every item of a list, so leave `.*` out"
+            )));
+        }
         if path.split('.').any(str::is_empty) {
             return Err(D::Error::custom(format!("`{path}` is not a path; write names with single dots between them")));
         }

@@ -135,11 +135,34 @@ fn another_spelling_of_the_same_argument_does_not_pass() {
         assert!(denies(r#"{"n":5}"#, &format!("{{\"n\":{spelled}}}")), "{spelled}");
     }
     assert!(denies(r#"{"force":true}"#, r#"{"force":"yes"}"#));
-    for other in [r#"{"n":50}"#, r#"{"n":-5}"#, r#"{"n":5.0000000000000000001}"#, r#"{"n":null}"#, "{}"] {
+    for other in [r#"{"n":50}"#, r#"{"n":-5}"#, r#"{"n":5.000001}"#, r#"{"n":null}"#, r#"{"n":[]}"#, "{}"] {
         assert!(!denies(r#"{"n":5}"#, other), "{other}");
     }
     assert!(denies(r#"{"n":0}"#, r#"{"n":-0.0e5}"#));
-    assert!(!denies(r#"{"n":9007199254740992}"#, r#"{"n":9007199254740993}"#));
+}
+
+#[test]
+fn what_a_program_reads_as_the_same_value_counts_against_the_call_and_never_for_it() {
+    for (rule, given) in [
+        (r#"{"n":0}"#, r#"{"n":1e-400}"#),
+        (r#"{"n":5}"#, r#"{"n":5.0000000000000000001}"#),
+        (r#"{"n":9007199254740992}"#, r#"{"n":9007199254740993}"#),
+        (r#"{"n":0}"#, r#"{"n":null}"#),
+        (r#"{"n":0}"#, r#"{"n":[]}"#),
+        (r#"{"force":false}"#, r#"{"force":null}"#),
+    ] {
+        assert!(denies(rule, given) && !allows(rule, given), "{rule} {given}");
+    }
+    assert!(!denies(r#"{"force":true}"#, r#"{"force":null}"#));
+    assert!(!denies(r#"{"path":"/etc/*"}"#, r#"{"path":null}"#));
+}
+
+#[test]
+fn a_path_names_every_item_of_a_list_and_one_with_a_star_is_refused() {
+    let edits = r#"{"edits":[{"path":"/srv/a"},{"path":"/etc/x"}]}"#;
+    assert!(denies(r#"{"edits.path":"/etc/*"}"#, edits));
+    let starred = Rules::configure(r#"{"deny":[{"tool":"*","arguments":{"edits.*.path":"/etc/*"}}]}"#);
+    assert!(starred.err().unwrap().contains("leave `.*` out"));
 }
 
 #[test]
