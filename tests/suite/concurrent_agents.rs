@@ -268,3 +268,27 @@ fn ten_thousand_calls_at_once_are_each_answered_or_refused() {
     assert!(answered >= 1024, "{answered} answered, {refused} refused");
     agent.leave();
 }
+
+#[test]
+fn a_caller_who_is_removed_from_the_file_is_refused_and_its_streams_end() {
+    let caller =
+        |name: &str| format!("[serve.callers.{name}]\ntoken = \"the-token-of-{name}\"\nprofile = \"default\"\n");
+    let dir = TestDir::new(&format!("{CONFIG}{}{}", caller("ann"), caller("bob")));
+    let server = Server::start(&dir);
+    let [ann, bob] = ["ann", "bob"].map(|name| server.endpoint.with_token(&format!("the-token-of-{name}")));
+    let [mut of_ann, of_bob] = [&ann, &bob].map(|endpoint| endpoint.session(&json!({})));
+    let mut stream = of_bob.listen().unwrap();
+    let subscribed = json!({ "notifications": { "toolsListChanged": true } });
+    let mut changes = bob.send_modern("subscriptions/listen", subscribed).unwrap();
+    assert!(changes.next().is_some(), "the stream of changes begins");
+
+    dir.configure(&format!("{CONFIG}{}", caller("ann")));
+    let said = server.running.says("the configuration is reloaded");
+    assert!(!said.contains("next start"), "{said}");
+    // The ends of both streams are awaited; whatever came before is read.
+    while stream.next().is_some() {}
+    while changes.next().is_some() {}
+    assert_eq!(bob.get("/mcp").0, "401");
+    assert!(of_ann.send("ping", json!({})).unwrap().answer().unwrap()["result"].is_object(), "ann is as before");
+    assert_eq!(server.running.end_by(rustix::process::Signal::TERM).0, Some(0));
+}

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::broker_core::PreparedConfig;
 use super::{Broker, BuildError, Inner, start_eager};
-use crate::config::Config;
+use crate::config::{Config, ServeConfig};
 use crate::context::{Context, Upstream};
 use crate::digest::Digest;
 use crate::ledger::{Event, EventKind, LedgerError};
@@ -124,8 +124,9 @@ impl ReloadSummary {
 impl Broker {
     /// Puts another configuration in force. Sources that are as they were keep their connections, and plugins and
     /// budgets what they have counted; a request in flight finishes under the configuration that it began with, and is
-    /// judged by no other. Sessions whose profile is gone end. Changes of `[serve]`, `[questions]`, `[telemetry]`, the
-    /// sinks and the witnesses take effect when the broker is started again. Cancellation: the old configuration stays.
+    /// judged by no other. Sessions whose profile or token is gone end. Changes of `[questions]`, `[telemetry]`, the
+    /// sinks, the witnesses, and of `[serve]` beyond its tokens, callers and people, take effect when the broker is
+    /// started again. Cancellation: the old configuration stays.
     ///
     /// # Errors
     /// [`ReloadError`]; the configuration before stays in force, and the refusal is recorded.
@@ -206,8 +207,11 @@ fn as_started(mut config: Config, started: &Config) -> Result<(Config, Vec<&'sta
     if config.data_dir != started.data_dir {
         return Err(ReloadError::DataFolder { now: started.data_dir.clone(), wanted: config.data_dir });
     }
+    // Tokens and who holds them are read from the configuration in force.
+    let ServeConfig { token, callers, people, metrics_token, .. } = config.serve.clone();
+    let serve = ServeConfig { token, callers, people, metrics_token, ..started.serve.clone() };
     let differs = [
-        ("[serve]", config.serve != started.serve),
+        ("[serve]", config.serve != serve),
         ("[questions]", config.questions != started.questions),
         ("[telemetry]", config.telemetry != started.telemetry),
         (
@@ -220,7 +224,7 @@ fn as_started(mut config: Config, started: &Config) -> Result<(Config, Vec<&'sta
         ("`witnesses` of [ledger]", config.ledger.witnesses != started.ledger.witnesses),
     ];
     let differing = differs.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect();
-    config.serve.clone_from(&started.serve);
+    config.serve = serve;
     config.questions.clone_from(&started.questions);
     config.telemetry.clone_from(&started.telemetry);
     config.sinks.clone_from(&started.sinks);

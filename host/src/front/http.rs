@@ -207,7 +207,8 @@ impl FrontSettings {
             return Err(FrontError::UnknownProfile { profile, known });
         }
         let tokens = || {
-            let tokens = CurrentTokens::of(Arc::clone(&config))?;
+            let broker = broker.clone();
+            let tokens = CurrentTokens::of(move || broker.config())?;
             tokens.now().weak().iter().for_each(|weak| tracing::warn!("{weak}"));
             Ok(tokens)
         };

@@ -14,6 +14,7 @@ use url::Url;
 use super::current_tokens::CurrentTokens;
 use super::jwt::{JwtVerifier, TokenDenial};
 use super::reply::HttpRefusal;
+use super::token::{AccessTokens, TokenMark};
 use crate::name::ProfileName;
 use crate::principal::Principal;
 use crate::protocol::RpcError;
@@ -81,6 +82,8 @@ impl AuthenticatedCaller {
 pub(crate) struct AdmittedCaller {
     pub(crate) principal: Principal,
     pub(crate) profile: ProfileName,
+    /// The mark of the broker's own token by which it was admitted, if it was one.
+    pub(crate) token: Option<TokenMark>,
 }
 
 /// The conditions under which callers are admitted.
@@ -121,16 +124,18 @@ impl Admission {
     pub(crate) async fn admit(&self, request: &Parts) -> Result<AdmittedCaller, HttpRefusal> {
         if let Some(AuthenticatedCaller { principal, profile }) = request.extensions.get() {
             let profile = profile.as_ref().unwrap_or(&self.profile).clone();
-            return Ok(AdmittedCaller { principal: principal.clone(), profile });
+            return Ok(AdmittedCaller { principal: principal.clone(), profile, token: None });
         }
         let Some(tokens) = &self.tokens else {
-            return Ok(AdmittedCaller { principal: Principal::established(ANYBODY), profile: self.profile.clone() });
+            let (principal, profile) = (Principal::established(ANYBODY), self.profile.clone());
+            return Ok(AdmittedCaller { principal, profile, token: None });
         };
         let Some(bearer) = bearer(&request.headers) else {
             return Err(self.refuse("this server needs `Authorization: Bearer TOKEN` with its token", None));
         };
-        if let Some((principal, profile)) = tokens.now().holder(bearer) {
-            return Ok(AdmittedCaller { principal, profile: profile.unwrap_or_else(|| self.profile.clone()) });
+        if let Some(holder) = tokens.now().holder(bearer) {
+            let profile = holder.profile.as_ref().unwrap_or(&self.profile).clone();
+            return Ok(AdmittedCaller { principal: holder.principal.clone(), profile, token: Some(holder.mark) });
         }
         let Some(issued) = &self.issued else {
             return Err(self.refuse("this server needs `Authorization: Bearer TOKEN` with its token", None));
@@ -149,6 +154,12 @@ impl Admission {
                 HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, RpcError::INTERNAL, message).because("token")
             }
         })
+    }
+
+    /// Returns the tokens of the broker's own if they have changed since the last time that this was asked. Sessions that
+    /// were opened by others end.
+    pub(crate) fn changed_tokens(&self) -> Option<Arc<AccessTokens>> {
+        self.tokens.as_ref()?.changed()
     }
 
     /// Checks whether a caller may read metrics; `None` if nobody may. A token for calls does not count, because

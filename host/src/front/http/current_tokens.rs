@@ -1,5 +1,5 @@
-//! The tokens of a front as they are now: they are read again when the store of secrets has changed. A token that was
-//! replaced or removed admits nobody from then on, although the broker runs.
+//! The tokens of a front as they are now: they are read again when the configuration or the store of secrets has changed.
+//! A token that was replaced or removed admits nobody from then on, although the broker runs.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt as _;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use portcullis_core::sync::Mutex;
+use portcullis_core::sync::{Mutex, MutexGuard};
 
 use super::token::{self, AccessTokens, TokenError};
 use crate::config::Config;
@@ -18,54 +18,77 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The tokens, and the configuration that names them.
 pub(super) struct CurrentTokens {
-    /// `None` if the tokens never change, as in tests.
-    config: Option<Arc<Config>>,
+    /// Returns the configuration in force. `None` if the tokens never change, as in tests.
+    config: Option<ConfigInForce>,
     look_interval: Duration,
     known: Mutex<KnownTokens>,
 }
 
+type ConfigInForce = Box<dyn Fn() -> Arc<Config> + Send + Sync>;
+
 struct KnownTokens {
     tokens: Arc<AccessTokens>,
+    /// The configuration of which they were read.
+    config: Option<Arc<Config>>,
     looked: Instant,
     files: TokenFiles,
+    /// True if nobody has asked for the change since they were read again.
+    changed: bool,
 }
 
 /// The states of the files that hold tokens: the store of secrets, and the generated token.
 type TokenFiles = [Option<(u64, u64, i64, i64)>; 2];
 
 impl CurrentTokens {
-    /// Reads the tokens that a configuration names.
+    /// Reads the tokens that the configuration in force names.
     ///
     /// # Errors
     /// As for [`token::of`].
-    pub(super) fn of(config: Arc<Config>) -> Result<Self, TokenError> {
+    pub(super) fn of(in_force: impl Fn() -> Arc<Config> + Send + Sync + 'static) -> Result<Self, TokenError> {
+        let config = in_force();
         // Looked at before, so that a change meanwhile is seen.
         let files = files(&config.data_dir);
-        let known = KnownTokens { tokens: Arc::new(token::of(&config)?), looked: Instant::now(), files };
-        Ok(Self { config: Some(config), look_interval: LOOK_INTERVAL, known: Mutex::new(known) })
+        let tokens = Arc::new(token::of(&config)?);
+        let known = KnownTokens { tokens, config: Some(config), looked: Instant::now(), files, changed: false };
+        Ok(Self { config: Some(Box::new(in_force)), look_interval: LOOK_INTERVAL, known: Mutex::new(known) })
     }
 
     /// Returns tokens that never change.
     #[cfg(test)]
     pub(super) fn fixed(tokens: AccessTokens) -> Self {
-        let known = KnownTokens { tokens: Arc::new(tokens), looked: Instant::now(), files: TokenFiles::default() };
+        let (tokens, files) = (Arc::new(tokens), TokenFiles::default());
+        let known = KnownTokens { tokens, config: None, looked: Instant::now(), files, changed: false };
         Self { config: None, look_interval: LOOK_INTERVAL, known: Mutex::new(known) }
     }
 
     /// Returns the tokens. They are at most a second old.
     pub(super) fn now(&self) -> Arc<AccessTokens> {
+        self.look().tokens.clone()
+    }
+
+    /// Returns the tokens if they were read again since the last time that this was asked.
+    pub(super) fn changed(&self) -> Option<Arc<AccessTokens>> {
+        let mut known = self.look();
+        std::mem::take(&mut known.changed).then(|| known.tokens.clone())
+    }
+
+    /// Reads the tokens again if they may have changed in the last second.
+    fn look(&self) -> MutexGuard<'_, KnownTokens> {
         let mut known = self.known.lock();
-        if let Some(config) = &self.config
+        if let Some(in_force) = &self.config
             && known.looked.elapsed() >= self.look_interval
         {
+            let config = in_force();
             let files = files(&config.data_dir);
-            if files != known.files {
-                (known.tokens, known.files) = (Arc::new(token::usable(config)), files);
+            let is_same = known.config.as_ref().is_some_and(|before| before.serve == config.serve);
+            if !is_same || files != known.files {
+                let tokens = token::usable(&config).after(&known.tokens);
+                (known.tokens, known.files, known.changed) = (Arc::new(tokens), files, true);
                 tracing::info!("the tokens of [serve] were read again");
             }
-            known.looked = Instant::now();
+            (known.config, known.looked) = (Some(config), Instant::now());
         }
-        Arc::clone(&known.tokens)
+        known
     }
 }
 
@@ -98,13 +121,16 @@ mod tests {
         let serve = json!({ "callers": { "ada": caller("of-ada"), "bob": caller("of-bob") } });
         let config = Config::builder(folder.path()).serve(serve).build().unwrap();
         config.store_secret("of-ada", "first-token-of-ada").unwrap();
-        let error = CurrentTokens::of(Arc::new(config.clone())).unwrap_err().to_string();
+        let first = Arc::new(config.clone());
+        let error = CurrentTokens::of(move || Arc::clone(&first)).unwrap_err().to_string();
         assert!(error.starts_with("`token` under [serve.callers.bob]: ") && error.contains("of-bob"), "{error}");
         config.store_secret("of-bob", "token-of-bob-for-good").unwrap();
 
-        let config = Arc::new(config);
-        let current = CurrentTokens { look_interval: Duration::ZERO, ..CurrentTokens::of(config.clone()).unwrap() };
-        let holder = |token: &str| current.now().holder(token.as_bytes()).map(|(principal, _)| principal.to_string());
+        let in_force = Arc::new(Mutex::new(Arc::new(config.clone())));
+        let read = Arc::clone(&in_force);
+        let current = CurrentTokens::of(move || Arc::clone(&read.lock())).unwrap();
+        let current = CurrentTokens { look_interval: Duration::ZERO, ..current };
+        let holder = |token: &str| current.now().holder(token.as_bytes()).map(|holder| holder.principal.to_string());
         let bob = Some("token:bob".to_owned());
         assert_eq!(holder("first-token-of-ada"), Some("token:ada".to_owned()));
         config.store_secret("of-ada", "second-token-of-ada").unwrap();
@@ -115,6 +141,9 @@ mod tests {
         );
         SecretStore::open(&config.data_dir).unwrap().remove("of-ada").unwrap();
         assert_eq!((holder("second-token-of-ada"), holder("token-of-bob-for-good")), (None, bob));
+        let serve = json!({ "callers": { "eve": caller("of-bob") } });
+        *in_force.lock() = Arc::new(Config::builder(folder.path()).serve(serve).build().unwrap());
+        assert_eq!(holder("token-of-bob-for-good"), Some("token:eve".to_owned()), "the configuration is another");
         let own = std::fs::read_to_string(token::file(&config.data_dir)).unwrap();
         assert_eq!(holder(own.trim()), Some("token".to_owned()));
         std::fs::remove_file(token::file(&config.data_dir)).unwrap();

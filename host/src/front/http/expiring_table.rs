@@ -118,6 +118,11 @@ impl<K: Hash + Eq + Clone, V> ExpiringTable<K, V> {
         self.lock().extract_if(|_, entry| idle(entry)).map(|(_, entry)| entry).collect()
     }
 
+    /// Removes and returns the entries for which `over` returns true. A user of one keeps it.
+    pub(super) fn take_if(&self, over: impl Fn(&K, &V) -> bool) -> Vec<Arc<SessionEntry<V>>> {
+        self.lock().extract_if(|key, entry| over(key, &entry.value)).map(|(_, entry)| entry).collect()
+    }
+
     pub(super) fn take_all(&self) -> Vec<Arc<SessionEntry<V>>> {
         self.lock().drain().map(|(_, entry)| entry).collect()
     }

@@ -134,7 +134,7 @@ impl JwtVerifier {
             principal.filter(fits).ok_or(TokenDenial::Invalid("it does not name its holder in a usable way"))?;
         let profile = self.profile(&claims, profile)?;
         // The prefix keeps it apart from every principal that is not the issuer's.
-        Ok(AdmittedCaller { principal: Principal::established(format!("jwt:{principal}")), profile })
+        Ok(AdmittedCaller { principal: Principal::established(format!("jwt:{principal}")), profile, token: None })
     }
 
     /// Returns the one profile that the claims lead to.

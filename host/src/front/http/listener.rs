@@ -55,7 +55,13 @@ pub(crate) async fn serve(listener: TcpListener, shared: &Arc<FrontShared>, shut
                 }
             },
             () = connections.ended(), if connections.len() > 0 => {}
-            _ = tick.tick(), if connections.len() > 0 => connections.tick(),
+            _ = tick.tick(), if connections.len() > 0 => {
+                connections.tick();
+                if let Some(tokens) = shared.admission.changed_tokens() {
+                    let shared = shared.clone();
+                    sweeps.spawn(async move { shared.sessions.end_withdrawn(&tokens).await });
+                }
+            }
             _ = sweep.tick(), if sweeps.is_empty() => {
                 let shared = shared.clone();
                 sweeps.spawn(async move { shared.sessions.end_idle().await });

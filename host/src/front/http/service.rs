@@ -108,6 +108,9 @@ async fn tend(front: Weak<FrontShared>, stopped: impl Future<Output = ()>) {
             return;
         }
         front.sessions.end_idle().await;
+        if let Some(tokens) = front.admission.changed_tokens() {
+            front.sessions.end_withdrawn(&tokens).await;
+        }
     }
 }
 

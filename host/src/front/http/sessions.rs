@@ -13,6 +13,7 @@ use super::expiring_table::{EntryInUse, ExpiringTable, SessionEntry};
 use super::headers;
 use super::reply::{HttpRefusal, Resumable};
 use super::streams::{EventId, SessionStreams, StreamReader};
+use super::token::AccessTokens;
 use crate::agent::Agent;
 use crate::front::DRAIN;
 use crate::front::outgoing::{MessageSender, OutgoingRoom};
@@ -122,6 +123,15 @@ impl Sessions {
     pub(crate) async fn end_idle(&self) {
         self.legacy.lock().values().for_each(|entry| entry.value.streams.forget_unread());
         let (legacy, modern) = (self.legacy.take_idle(), self.modern.take_idle());
+        close(legacy, modern).await;
+    }
+
+    /// Ends the sessions of callers who were admitted by a token that is not among these any more.
+    pub(crate) async fn end_withdrawn(&self, tokens: &AccessTokens) {
+        let is_withdrawn = |caller: &AdmittedCaller| caller.token.is_some_and(|mark| !tokens.has(mark));
+        let legacy = self.legacy.take_if(|_, session| is_withdrawn(&session.caller));
+        let modern = self.modern.take_if(|(caller, ..), _| is_withdrawn(caller));
+        modern.iter().filter_map(|entry| entry.value.get()).for_each(|handle| handle.end_listeners());
         close(legacy, modern).await;
     }
 

@@ -4,6 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -70,11 +71,25 @@ pub struct AccessTokens {
     people: Vec<(Arc<str>, SecretString)>,
 }
 
-#[derive(Debug)]
-struct Holder {
+/// The holder of a token.
+#[derive(Debug, Clone)]
+pub(super) struct Holder {
     token: SecretString,
-    principal: Principal,
-    profile: Option<ProfileName>,
+    pub(super) principal: Principal,
+    /// The profile, if the holder has one of its own.
+    pub(super) profile: Option<ProfileName>,
+    pub(super) mark: TokenMark,
+}
+
+/// The mark by which a token is told from others of the same holder, without telling what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct TokenMark(u64);
+
+impl TokenMark {
+    fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 impl AccessTokens {
@@ -92,7 +107,27 @@ impl AccessTokens {
     }
 
     fn hold(&mut self, token: SecretString, principal: &str, profile: Option<ProfileName>) {
-        self.holders.push(Holder { token, principal: Principal::established(principal), profile });
+        let (principal, mark) = (Principal::established(principal), TokenMark::new());
+        self.holders.push(Holder { token, principal, profile, mark });
+    }
+
+    /// Returns these tokens, those with the marks that they had among the tokens before which are the same.
+    pub(super) fn after(mut self, before: &Self) -> Self {
+        for holder in &mut self.holders {
+            let same = |other: &&Holder| {
+                let tokens = is(&other.token, holder.token.expose_secret().as_bytes());
+                tokens && (&other.principal, &other.profile) == (&holder.principal, &holder.profile)
+            };
+            if let Some(known) = before.holders.iter().find(same) {
+                holder.mark = known.mark;
+            }
+        }
+        self
+    }
+
+    /// Reports whether the token with this mark still admits its holder.
+    pub(super) fn has(&self, mark: TokenMark) -> bool {
+        self.holders.iter().any(|holder| holder.mark == mark)
     }
 
     /// Reports whether a caller, a person or the collector of metrics has this token.
@@ -121,12 +156,10 @@ impl AccessTokens {
         Self { metrics: Some(token), ..self }
     }
 
-    /// Returns the principal that holds this token, and its profile if it has one. The time that this takes tells
-    /// nothing about the tokens.
-    pub(super) fn holder(&self, given: &[u8]) -> Option<(Principal, Option<ProfileName>)> {
+    /// Returns the holder of this token. The time that this takes tells nothing about the tokens.
+    pub(super) fn holder(&self, given: &[u8]) -> Option<&Holder> {
         let is_it = |holder: &Holder| is(&holder.token, given);
-        let found = self.holders.iter().fold(None, |found, holder| if is_it(holder) { Some(holder) } else { found })?;
-        Some((found.principal.clone(), found.profile.clone()))
+        self.holders.iter().fold(None, |found, holder| if is_it(holder) { Some(holder) } else { found })
     }
 
     /// Reports whether anybody may answer questions.

@@ -86,6 +86,7 @@ async fn a_session_is_bound_to_its_principal() {
     let caller = |principal: &str, profile: &str| AdmittedCaller {
         principal: Principal::established(principal),
         profile: profile.parse().unwrap(),
+        token: None,
     };
     sessions.add(session.clone(), caller("one", "default"), open.ok().unwrap().0).ok().unwrap();
     let headers: HeaderMap = [("mcp-session-id".parse().unwrap(), session.parse().unwrap())].into_iter().collect();
