@@ -135,6 +135,16 @@ fn a_file_with_an_error_is_refused_and_the_one_before_stays() {
         assert_eq!(agent.call("calc__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
     }
     assert_eq!(dir.records_of("config.refused").len(), 5);
+    // What the broker keeps can be looked at meanwhile, whether the file has an error or is not trusted any more.
+    for (config, why) in [("[sources.calc\n", "unclosed table"), ("# Changed.\n", "is not what you trusted")] {
+        dir.write_configuration(config);
+        agent.running.says("the configuration is not reloaded");
+        for command in [&["status"][..], &["approvals", "list"], &["secret", "list"], &["audit", "verify"]] {
+            let ran = dir.run(command);
+            assert_eq!(ran.code, Some(i32::from(command == ["status"])), "{command:?} {}{}", ran.out, ran.err);
+            assert!(ran.err.contains(why) && ran.err.contains("its data folder"), "{command:?} {}", ran.err);
+        }
+    }
     dir.configure(&format!("{NEVER}{CALC}"));
     agent.running.says("nothing is different");
     assert_eq!(dir.run(&["status"]).code, Some(0));

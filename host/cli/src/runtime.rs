@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, anyhow, bail};
 use portcullis::broker::{Broker, BuildError};
 use portcullis::cell::{InstallSteps, Installations};
-use portcullis::config::{self, Config};
+use portcullis::config::{self, Config, ConfigError};
 use portcullis::control::{self, ControlError, ControlRequest};
 use portcullis::name::{ProfileName, SourceName};
 use portcullis_jail::Launcher;
@@ -184,6 +184,19 @@ fn signals(kind: SignalKind) -> anyhow::Result<Signal> {
     signal(kind).context("cannot listen for signals")
 }
 
+/// Returns the data folder of the configuration. A broker that runs goes on while its file has an error, so the folder of
+/// such a file is returned too, with a warning.
+pub(crate) fn data_dir(global: &GlobalArgs) -> Result<PathBuf, ConfigError> {
+    let error = match global.load() {
+        Ok(config) => return Ok(config.data_dir),
+        Err(error) => error,
+    };
+    let Some(known) = config::known_data_dir(global.config.as_deref()) else { return Err(error) };
+    let shown = escape_hidden(&known.to_string_lossy()).into_owned();
+    output::message(&format!("warning: {error}\nits data folder {shown} is used nevertheless"));
+    Ok(known)
+}
+
 /// Returns the data folders that a command about brokers looks into: the named one, or else that of the configuration
 /// and the user's own (where `wrap` keeps its ledger).
 pub(crate) fn data_dirs(global: &GlobalArgs, named: Option<&PathBuf>) -> anyhow::Result<Vec<PathBuf>> {
@@ -191,8 +204,8 @@ pub(crate) fn data_dirs(global: &GlobalArgs, named: Option<&PathBuf>) -> anyhow:
         return Ok(vec![named.clone()]);
     }
     let user = config::user_data_dir().filter(|folder| folder.is_dir());
-    let mut folders = match global.load() {
-        Ok(config) => vec![config.data_dir],
+    let mut folders = match data_dir(global) {
+        Ok(folder) => vec![folder],
         Err(error) if global.config.is_some() || user.is_none() => return Err(error.into()),
         // Wrapped servers need no configuration, so the user's folder may still have some.
         Err(error) if error.is_missing() => Vec::new(),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use portcullis_core::digest::Digest;
 use portcullis_core::escape::{escape_hidden, shell_word};
-use portcullis_core::trust::{CONFIG_FILE, DataFolder, TrustRecord, TrustStore};
+use portcullis_core::trust::{CONFIG_FILE, DATA_FOLDER, DataFolder, TrustRecord, TrustStore};
 
 use super::error::ConfigError;
 use super::other_configs::{self, PossibleWriter};
@@ -192,6 +192,21 @@ pub fn find_text(path: Option<&Path>) -> Result<(PathBuf, String), ConfigError> 
     let (written, _) = path.map_or_else(search_for_one, named)?;
     let text = read(&written)?;
     Ok((real_file(&written), text))
+}
+
+/// Returns the data folder of a configuration that cannot be used, because of an error in it or because it has changed
+/// since the user trusted it: for commands that look at what a broker keeps there. `None` if it is not known to be the
+/// user's. Of a file that was only found, it is the folder that the user trusted with it; of another, the one beside it.
+#[must_use]
+pub fn known_data_dir(path: Option<&Path>) -> Option<PathBuf> {
+    let named = |path: &Path| Ok((path.to_owned(), false));
+    let (written, was_found) = path.map_or_else(search_for_one, named).ok()?;
+    let file = real_file(&written);
+    if was_found {
+        let trusted = user_trust().ok()?.get(&file).ok()??;
+        return trusted.data.filter(DataFolder::is_in_place).map(|data| data.path.into());
+    }
+    file.parent().map(|folder| folder.join(DATA_FOLDER)).filter(|folder| file.is_file() && folder.is_dir())
 }
 
 /// Returns the trust records of the user who runs this program.

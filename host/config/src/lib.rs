@@ -59,7 +59,7 @@ pub use cell::CellConfig;
 pub use edit::{EditError, NewSource, add_source, add_to_cell, comment_on_cell, remove_source, set_value};
 pub use effects::data_dir_switch;
 pub use error::{ConfigError, ConfigProblem, most_similar, type_hint};
-pub use find::{ConfigCandidate, TrustStatus, find_text, real_file, user_trust};
+pub use find::{ConfigCandidate, TrustStatus, find_text, known_data_dir, real_file, user_trust};
 pub use group::Membership;
 pub use ledger::{Durability, LedgerConfig, WitnessConfig};
 pub use literal::LiteralVariable;

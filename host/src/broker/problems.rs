@@ -1,5 +1,6 @@
 //! Problems that would appear when the broker serves: `check` reports them before an agent meets them.
 
+mod cedar;
 mod rules;
 
 use std::collections::BTreeMap;
@@ -66,6 +67,7 @@ impl Broker {
         if let Some(offered) = offered {
             let items: Vec<&Item> = offered.into_iter().flat_map(shown_items).collect();
             problems.extend(rules::unmatched(&context.config.policies, &items)?.into_iter().map(warn));
+            problems.extend(cedar::unknown(&context.config, &items).into_iter().map(warn));
         }
         for (name, upstream) in &context.upstreams {
             let folder = context.config.file.as_deref().and_then(Path::parent);

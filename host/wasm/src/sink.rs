@@ -1,11 +1,13 @@
 //! A sink: an audit plugin and the file that its lines are written to, or code of the program that embeds the broker.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+
+use portcullis_core::sync::Mutex;
 
 use super::PluginIdentity;
 use super::error::{FailureCode, PluginError, PluginFailure};
@@ -29,11 +31,16 @@ enum SinkCode {
     Native(Arc<dyn NativeSink>),
 }
 
+/// The file of a sink. It is made anew if somebody has moved or removed it, as programs do that rotate logs.
 struct Out {
-    path: String,
+    path: PathBuf,
+    opened: Mutex<OpenedFile>,
+}
+
+struct OpenedFile {
     file: File,
     /// True if the last write was interrupted, perhaps in the middle of a line.
-    torn: AtomicBool,
+    torn: bool,
 }
 
 impl Sink {
@@ -42,9 +49,7 @@ impl Sink {
         path: &Path,
         instance_pool: InstancePool<SinkWorld>,
     ) -> Result<Self, PluginError> {
-        let opened = open(path);
-        let file = path.display().to_string();
-        let opened = opened.map_err(|error| {
+        let out = Out::open(path).map_err(|error| {
             // For a link the system only reports that there are too many.
             let really = path.parent().and_then(|folder| folder.canonicalize().ok()).zip(path.file_name());
             let really = really.map(|(folder, name)| folder.join(name)).filter(|really| really != path);
@@ -55,10 +60,9 @@ impl Sink {
                 Some(really) => format!("there is a symbolic link in it: write {}", really.display()),
                 None => error.to_string(),
             };
-            PluginError::File { plugin: identity.name.clone(), file: file.clone(), reason }
+            PluginError::File { plugin: identity.name.clone(), file: path.display().to_string(), reason }
         })?;
-        let out = Arc::new(Out { path: file, file: opened, torn: AtomicBool::new(false) });
-        Ok(Self { identity: Arc::new(identity), code: SinkCode::Component(instance_pool, out) })
+        Ok(Self { identity: Arc::new(identity), code: SinkCode::Component(instance_pool, Arc::new(out)) })
     }
 
     pub(super) fn native(identity: PluginIdentity, sink: Arc<dyn NativeSink>) -> Self {
@@ -95,7 +99,7 @@ impl Sink {
         };
         let lines = instance_pool.take().await?.deliver(&records).await?;
         let failed = |error: &dyn fmt::Display| {
-            PluginFailure::new(FailureCode::Error, format!("{} cannot be written: {error}", out.path))
+            PluginFailure::new(FailureCode::Error, format!("{} cannot be written: {error}", out.path.display()))
         };
         let file = Arc::clone(out);
         let written = tokio::task::spawn_blocking(move || file.append(lines)).await;
@@ -133,17 +137,59 @@ impl fmt::Debug for Sink {
 }
 
 impl Out {
+    fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), opened: Mutex::new(OpenedFile { file: open(path)?, torn: false }) })
+    }
+
     fn append(&self, mut lines: String) -> io::Result<()> {
         if lines.is_empty() {
             return Ok(());
         }
+        let mut opened = self.opened.lock();
+        if !opened.is_at(&self.path)? {
+            tracing::info!(file = %self.path.display(), "the file of a sink was moved or removed, and is made anew");
+            *opened = OpenedFile { file: open(&self.path)?, torn: false };
+        }
         // A line that was interrupted on a full disk must not merge with the next one.
-        if self.torn.load(Ordering::Acquire) {
+        if opened.torn {
             lines.insert(0, '\n');
         }
-        self.torn.store(true, Ordering::Release);
-        (&self.file).write_all(lines.as_bytes())?;
-        self.torn.store(false, Ordering::Release);
-        self.file.sync_data()
+        opened.torn = true;
+        opened.file.write_all(lines.as_bytes())?;
+        opened.torn = false;
+        opened.file.sync_data()
+    }
+}
+
+impl OpenedFile {
+    /// Reports whether this path still leads to the file.
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        let own = self.file.metadata()?;
+        Ok(fs::symlink_metadata(path).is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_moved_or_removed_is_made_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        // Links are followed in no part of the path.
+        let folder = folder.path().canonicalize().unwrap();
+        let (path, moved) = (folder.join("calls.jsonl"), folder.join("calls.jsonl.1"));
+        let out = Out::open(&path).unwrap();
+        out.append("a\n".to_owned()).unwrap();
+        out.append("b\n".to_owned()).unwrap();
+        fs::rename(&path, &moved).unwrap();
+        out.append("c\n".to_owned()).unwrap();
+        let read = |path: &Path| fs::read_to_string(path).unwrap();
+        assert_eq!((read(&moved), read(&path)), ("a\nb\n".to_owned(), "c\n".to_owned()));
+        fs::remove_file(&path).unwrap();
+        out.append("d\n".to_owned()).unwrap();
+        assert_eq!(read(&path), "d\n");
     }
 }

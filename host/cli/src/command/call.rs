@@ -62,7 +62,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let arguments = arguments(&args.arguments)?;
     let profile = runtime::profile(args.profile.as_deref())?;
-    let params = Json::of(&json!({ "name": args.tool, "arguments": arguments, "_meta": { "progressToken": "call" } }));
+    // The arguments go out byte for byte, so that policies judge what an agent that writes the same would send.
+    let (name, arguments) = (Json::of(&args.tool), arguments.as_str());
+    let params = format!(r#"{{"name":{},"arguments":{arguments},"_meta":{{"progressToken":"call"}}}}"#, name.as_str());
+    let params = Json::parse(params)?;
     let mut config = global.load()?;
     if !args.fallback.is_empty() {
         let source = args.tool.split_once("__").map(|(source, _)| source);

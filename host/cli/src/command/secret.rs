@@ -12,7 +12,7 @@ use secrecy::SecretString;
 use secrecy::zeroize::Zeroizing;
 
 use crate::cli::GlobalArgs;
-use crate::output;
+use crate::{output, runtime};
 
 /// Manage the secrets that sources get
 ///
@@ -50,7 +50,7 @@ enum What {
 }
 
 pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
-    let secrets = SecretStore::open(&global.load()?.data_dir)?;
+    let secrets = SecretStore::open(&runtime::data_dir(global)?)?;
     match &args.what {
         What::Set { name } => {
             portcullis::secret::check_name(name)?;
