@@ -31,7 +31,7 @@ async fn another_implementation_makes_a_key_and_opens_what_was_sealed_for_it() {
     let mut opening = opening.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     opening.stdin.take().unwrap().write_all(records.as_bytes()).await.unwrap();
     let opened = succeeded(opening.wait_with_output().await.unwrap(), &["open"]);
-    assert_eq!(opened.trim(), r#"{"a":20,"b":22}"#);
+    assert_eq!(opened.trim(), r#"{"a": 20, "b": 22}"#);
     let shown = dir.run(&["audit", "tail", "--kind", "call.intent", "--json"]).await;
-    assert!(!shown.contains("\"a\":20"), "{shown}");
+    assert!(!shown.contains("\"a\": 20"), "{shown}");
 }

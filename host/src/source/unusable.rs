@@ -21,7 +21,7 @@ pub(crate) struct UnusableSource {
 
 impl UnusableSource {
     pub(crate) fn new(cause: Cause) -> Self {
-        Self { cause: cause.then("; correct this, then start the broker again") }
+        Self { cause: cause.then("; correct this, then reload the configuration or start the broker again") }
     }
 
     fn error(&self) -> SourceError {

@@ -142,7 +142,7 @@ impl Admission {
         };
         issued.verifier.verify(bearer, &self.profile).await.map_err(|denial| match denial {
             TokenDenial::Invalid(why) => {
-                self.refuse(&format!("this token is not accepted: {why}"), Some("invalid_token"))
+                self.refuse(&format!("this token is none of this server's own, nor accepted as a JWT: {why}"), Some("invalid_token"))
             }
             TokenDenial::NoProfile => {
                 let message = "this token's claims lead to no profile of this server, or to several";
