@@ -3,14 +3,19 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use portcullis_test_support::EdgeHost;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
+use tokio::time::timeout;
 
 use crate::broker::{TestDir, output};
 use crate::installed;
+
+/// The longest that one run may take. In the emulator, mapping the memory for components takes a minute and a half.
+const EMULATED: Duration = Duration::from_secs(600);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edge_host_serves_only_code_that_was_compiled_ahead_of_time() {
@@ -44,7 +49,7 @@ async fn an_edge_host_serves_only_code_that_was_compiled_ahead_of_time() {
             ("sources.calc.command = [\"true\"]", "without the feature `process`"),
         ] {
             std::fs::write(dir.path().join("portcullis.toml"), configuration).unwrap();
-            let refused = output(run(&dir, &words)).await;
+            let refused = timeout(EMULATED, run(&dir, &words).output()).await.expect("it ends").unwrap();
             assert!(String::from_utf8_lossy(&refused.stderr).contains(reason), "{refused:?}");
         }
     }

@@ -141,9 +141,10 @@ impl Admission {
             return Err(self.refuse("this server needs `Authorization: Bearer TOKEN` with its token", None));
         };
         issued.verifier.verify(bearer, &self.profile).await.map_err(|denial| match denial {
-            TokenDenial::Invalid(why) => {
-                self.refuse(&format!("this token is none of this server's own, nor accepted as a JWT: {why}"), Some("invalid_token"))
-            }
+            TokenDenial::Invalid(why) => self.refuse(
+                &format!("this token is none of this server's own, nor accepted as a JWT: {why}"),
+                Some("invalid_token"),
+            ),
             TokenDenial::NoProfile => {
                 let message = "this token's claims lead to no profile of this server, or to several";
                 HttpRefusal::rejected("profile", StatusCode::FORBIDDEN, message)
