@@ -58,7 +58,7 @@ pub struct Gate {
     reads_flow: bool,
 }
 
-/// What a person is told who is asked about a call with values that the agent does not see.
+/// The sentence for a person who is asked about a call with values that the agent does not see.
 const HIDDEN_VALUES: &str = "the source gets the values that `[[…]]` stands for, which were hidden from the agent";
 
 /// The plugins that a gate asks, each role in its order.
@@ -282,7 +282,11 @@ impl Gate {
         }
         let restored = input.vault.restore(call);
         if let Some(restored) = &restored {
-            asks.extend(self.judge_restored(call, restored, input, &flow, trail).await?);
+            let more = self.judge_restored(call, restored, input, &flow, trail).await?;
+            // What a policy asks about both forms is one reason.
+            let new: Vec<_> =
+                more.into_iter().filter(|ask| asks.iter().all(|known| known.concern != ask.concern)).collect();
+            asks.extend(new);
         }
         let lock_settles = asks.is_empty() && risk::lock_settles(input);
         asks.extend(risk::reason(call, input).map(AskReason::ours));

@@ -155,7 +155,7 @@ impl Policies {
     }
 }
 
-/// What is wrong with a policy of which Cedar's types say that no call can meet it.
+/// The error of a policy that no call can meet, as Cedar's types say.
 const NEVER: &str = "this policy can never hold: it asks for an argument that the tool does not have, or for values that exclude each other";
 
 impl Named {

@@ -17,7 +17,7 @@ const ISSUED: &str = "jwt:";
 struct NamedEntity {
     kind: String,
     id: String,
-    /// What it is compared with, and how: `principal`, `==`.
+    /// The name and the sign before it, if it is compared: `principal`, `==`.
     compared: Option<(String, String)>,
     line: usize,
 }

@@ -1,4 +1,4 @@
-//! What a program does with a broker that it embeds: it reads tools and progress, and answers questions.
+//! The library in the hands of a program that embeds it: tools, progress, and answers to questions.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

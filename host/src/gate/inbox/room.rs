@@ -27,7 +27,7 @@ const MAX_BYTES_PER_SESSION: usize = 16 * 1024 * 1024;
 /// The way out where no more questions can be opened.
 const ANSWER_SOME: &str = "a person must answer some first (`portcullis approvals list`)";
 
-/// What open questions take: their number, and the bytes of their arguments and reasons.
+/// The number of open questions, and the bytes of their arguments and reasons.
 #[derive(Default)]
 struct Taken {
     questions: usize,
