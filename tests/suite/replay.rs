@@ -211,6 +211,27 @@ fn recorded_calls_become_fixtures_that_the_policies_pass() {
     assert!(none.code != Some(0) && none.err.contains("[[policies]]"), "{}", none.err);
 }
 
+/// Arguments that no JSON value stands for are judged as they were: with `-0`, and with more digits than a float holds.
+#[test]
+fn arguments_that_are_recorded_as_text_are_judged_again_too() {
+    let policies = rules("deny = [{ tool = \"files__echo\", arguments = { a = 0 } }]");
+    let dir = TestDir::new(&whole(&policies));
+    for (arguments, code) in [(r#"{"a":-0}"#, 1), (r#"{"a":1.00000000000000000001}"#, 0)] {
+        let called = dir.run(&["call", "files__echo", arguments]);
+        assert_eq!(called.code, Some(code), "{arguments}: {}{}", called.out, called.err);
+    }
+    let found = replay(&dir, &[]);
+    assert_eq!(
+        (&found["judged"], &found["differences"], &found["notJudged"]),
+        (&json!(2), &json!([]), &json!({})),
+        "{found:#}"
+    );
+    let ran = dir.run(&["audit", "export", "--fixtures", "-o", "calls.toml"]);
+    assert!(ran.err.contains("wrote 2 cases"), "{}", ran.err);
+    let tested = dir.run(&["plugin", "test", "calls.toml"]);
+    assert!(tested.out.contains("2 of 2 cases are as expected"), "{}{}", tested.out, tested.err);
+}
+
 #[test]
 fn each_policy_explains_a_recorded_call_by_what_it_said_and_says_now() {
     let cedar = "[[policies]]\nplugin = \"builtin:cedar\"\n[policies.settings]\npolicies = '''\n\

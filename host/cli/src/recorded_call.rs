@@ -168,7 +168,7 @@ pub(crate) fn decisions(
             return None;
         }
         let received = if body["replaced"].is_null() { &body["result"] } else { &body["replaced"] };
-        let outcome = received.get("body").map(Json::of);
+        let outcome = recorded_payload(received);
         let unknown = UnknownFacts { payload: unknown.payload || outcome.is_none(), ..unknown };
         let (outcome, failed) = (outcome.unwrap_or_else(Json::empty_object), body["outcome"] == "error");
         let view = CallView::before(&call, Phase::Result).with_outcome(outcome, failed).with_flow(flow);
@@ -210,13 +210,22 @@ fn joint_verdict(verdicts: &[&Value]) -> DecidedBy {
     decided
 }
 
+/// Returns the arguments or the result of a call as they were, if they were recorded whole. Both are objects; one that no value
+/// can stand for, since it says `-0` or a member twice, is recorded as a text ([`Json::to_value`]).
+fn recorded_payload(payload: &Value) -> Option<Json> {
+    match payload.get("body")? {
+        Value::String(text) => Json::parse(text.clone()).ok(),
+        body => Some(Json::of(body)),
+    }
+}
+
 /// Returns the call that a record describes; `None` if it does not describe one.
 fn recorded_call(entry: &CallEntry, body: &Value, definitions: &Definitions) -> Option<(Call, UnknownFacts)> {
     let text = |key: &str| body[key].as_str();
     let (kind, exposed) = item_of(body)?;
     let digest = text("definition")?;
     let known = definitions.0.get(digest).cloned();
-    let arguments = body.pointer("/arguments/body").map(Json::of);
+    let arguments = recorded_payload(&body["arguments"]);
     let unknown = UnknownFacts {
         payload: arguments.is_none() && body.pointer("/arguments/shape") != Some(&json!({})),
         // A source itself has no definition.

@@ -9,9 +9,12 @@ const DAY: Date = date(2026, 11, 25);
 
 /// Records an intent whose arguments are sealed on a day for a recipient.
 async fn seal(ledger: &Ledger, recipient: Recipient, day: Date, text: &str) {
-    let body = serde_json::to_vec(&json!({ "text": text })).unwrap();
-    let hash = ledger.fingerprint(&body);
-    let sealed = ledger.inner.sealer.seal(&[recipient].into(), day, &hash, &body).unwrap();
+    seal_body(ledger, recipient, day, &serde_json::to_vec(&json!({ "text": text })).unwrap()).await;
+}
+
+async fn seal_body(ledger: &Ledger, recipient: Recipient, day: Date, body: &[u8]) {
+    let hash = ledger.fingerprint(body);
+    let sealed = ledger.inner.sealer.seal(&[recipient].into(), day, &hash, body).unwrap();
     let arguments = json!({ "bytes": body.len(), "hash": hash, "sealed": sealed, "shape": { "text": "string" } });
     let facts = json!({ "verdicts": [{ "verdict": { "ask": arguments } }], "arguments": arguments });
     ledger.append(Event::new(EventKind::CallIntent, facts)).await.unwrap();
@@ -67,6 +70,24 @@ async fn a_sealed_body_is_read_by_the_holder_of_an_identity_alone() {
             assert!(!content.windows(8).any(|part| part == b"a secret"), "{name}");
         }
     }
+}
+
+/// As it is with a body that is not sealed.
+#[tokio::test]
+async fn a_body_that_no_value_stands_for_is_opened_as_a_text() {
+    let dir = folder();
+    let (identity, recipient) = new_identity().unwrap();
+    let ledger = open(dir.path()).await;
+    let bodies = [r#"{"a":-0}"#, r#"{"a":1e400}"#, r#"{"a":1,"a":2}"#];
+    for body in bodies {
+        seal_body(&ledger, recipient, DAY, body.as_bytes()).await;
+    }
+    ledger.close().await;
+    let reader = LedgerReader::open(dir.path()).unwrap().opening_bodies_with(vec![identity]);
+    let filter = RecordFilter { kind: Some("call.intent".to_owned()), ..RecordFilter::default() };
+    let records = reader.tail(usize::MAX, &filter).unwrap();
+    let opened: Vec<_> = records.iter().map(|entry| &entry.record.body["arguments"]["body"]).collect();
+    assert_eq!(opened, bodies);
 }
 
 #[tokio::test]
