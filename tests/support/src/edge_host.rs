@@ -8,6 +8,10 @@ use super::{clean, ensure_target, root, run};
 
 const ARM: &str = "aarch64-unknown-linux-gnu";
 
+/// The address space of the program in the emulator, which a small machine for ARM has no more of. A pool of instances does not
+/// fit into it, for which the emulator would need a minute and a half at each start.
+const ADDRESS_SPACE: &str = "256G";
+
 /// An edge host, by the code that it runs.
 #[derive(Clone, Copy, Debug)]
 pub enum EdgeHost {
@@ -64,7 +68,8 @@ impl EdgeHost {
         run(command, "the edge host");
         if matches!(self, Self::Arm) {
             let program = target.join(ARM).join("debug/portcullis-edge-host");
-            return vec!["qemu-aarch64".into(), "-L".into(), "/usr/aarch64-linux-gnu".into(), program.into()];
+            let emulator = ["qemu-aarch64", "-R", ADDRESS_SPACE, "-L", "/usr/aarch64-linux-gnu"];
+            return emulator.into_iter().map(OsString::from).chain([program.into()]).collect();
         }
         vec![kept(&target.join("debug/portcullis-edge-host"), self).into()]
     }
