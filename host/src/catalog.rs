@@ -1,5 +1,6 @@
 //! The catalog: all items that the sources offer, under the names that agents see.
 
+mod borrowed;
 mod collect;
 mod filter;
 mod naming;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use crate::item::{Item, ItemKind};
 use crate::name::SourceName;
 
+pub(crate) use borrowed::borrowed_names;
 pub use collect::{CollectedItems, Remark, items_of};
 pub(crate) use filter::is_match;
 pub use filter::{FilterError, ItemFilter};

@@ -11,10 +11,12 @@ mod excerpt;
 mod form;
 mod inbox;
 mod judge;
+mod outcome;
 mod permit;
 mod records;
 mod refusal;
 mod release;
+mod revealed;
 mod risk;
 mod vault;
 
@@ -30,7 +32,7 @@ use crate::ledger::{Event, EventKind, Ledger};
 use crate::lockfile::Acceptance;
 use crate::metrics::{Decisions, SourceMetrics};
 use crate::plugin::{Approval, Concern, PluginIdentity, Policy, Transform, TransformDecision};
-use crate::protocol::{CanonicalError, Json, canonical, check_canonical};
+use crate::protocol::{CanonicalError, canonical, check_canonical};
 use crate::provenance::{SessionFlow, SourceFlow, TracedCall};
 
 use approval::{ApprovalOutcome, ApprovalQuestion, Approvals};
@@ -41,8 +43,10 @@ use judge::{AskReason, DecisionTrail, judge};
 pub use permit::Permit;
 use records::{UndecidedCall, recorded_payload};
 pub use refusal::CallRefusal;
+use release::PassedFacts;
 pub use release::Ticket;
 pub(crate) use release::asks_for_input;
+use revealed::revealed;
 pub use risk::risk_of;
 pub use vault::SessionVault;
 
@@ -104,6 +108,9 @@ pub struct GateInput<'a> {
     /// True if the call was let through before, and comes again with answers to its source's questions. No person is
     /// asked twice; what is denied stays denied.
     pub resumed: bool,
+    /// True if the source asks the agent. What goes to the agent keeps its placeholders, and its answer, which goes to the
+    /// source, gets the values.
+    pub to_agent: bool,
 }
 
 /// A call that has passed the gate.
@@ -146,12 +153,15 @@ impl Gate {
             let comes_again = input.resumed || call.attempt.is_some_and(|attempt| attempt.number > 1);
             call.earlier = counts.next(&call.item.exposed, comes_again);
         }
+        if let Some(budget) = input.budget {
+            call.budget = budget.left();
+        }
         let mut trail = DecisionTrail::new(input.record);
         let series = call.series(input.metrics);
         let mut call = Arc::new(call);
         let mut undecided = UndecidedCall { call: call.clone(), series: &series, ledger: &self.ledger, decided: false };
         let outcome = self.pass_within_budget(&mut call, input, &mut trail).await;
-        let PassedCall { approved, flow, restored } = match outcome {
+        let PassedCall { approved, flow, revealed } = match outcome {
             Ok(passed) => passed,
             Err(refusal) => {
                 undecided.decided = true;
@@ -176,13 +186,17 @@ impl Gate {
             Ok((intent, slot)) => {
                 // Made while the intent waits for the disk, so that one whose caller goes away meanwhile gets an
                 // outcome too.
-                let ticket = Ticket::new(self, call.clone(), series.clone(), input, (slot, flow));
+                let facts = PassedFacts { slot, flow, revealed: revealed.clone() };
+                let ticket = Ticket::new(self, call.clone(), series.clone(), input, facts);
                 ticket.opened_by(intent).await
             }
             Err(error) => Err(error),
         };
         match opened {
-            Ok(ticket) => Ok(AdmittedCall { permit: Permit::new(call, restored.as_ref(), input.resumed), ticket }),
+            Ok(ticket) => {
+                let restored = revealed.as_ref().map(|revealed| &revealed.arguments);
+                Ok(AdmittedCall { permit: Permit::new(call, restored, input.resumed), ticket })
+            }
             Err(error) => {
                 let refusal = CallRefusal::from_ledger(error);
                 self.record_refusal(&call, input, &series, &refusal, DecisionTrail::new(input.record)).await?;
@@ -280,9 +294,12 @@ impl Gate {
             check_canonical(&call.arguments).map_err(ambiguous)?;
             asks = self.judge_call(call, &flow, trail).await?;
         }
-        let restored = input.vault.restore(call);
-        if let Some(restored) = &restored {
-            let more = self.judge_restored(call, restored, input, &flow, trail).await?;
+        let revealed = if input.to_agent { None } else { revealed(call, input.vault)? };
+        if let Some(revealed) = &revealed {
+            flow = flow.map(|flow| flow.with_values(&revealed.arguments));
+            trail.flow.clone_from(&flow);
+            let view = CallView::before(revealed, Phase::Call).with_flow(as_facts(&flow));
+            let more = self.judge_revealed(&view, input.vault, trail).await?;
             // What a policy asks about both forms is one reason.
             let new: Vec<_> =
                 more.into_iter().filter(|ask| asks.iter().all(|known| known.concern != ask.concern)).collect();
@@ -291,9 +308,9 @@ impl Gate {
         let lock_settles = asks.is_empty() && risk::lock_settles(input);
         asks.extend(risk::reason(call, input).map(AskReason::ours));
         if asks.is_empty() || input.resumed {
-            return Ok(PassedCall { approved: ApprovalOutcome::without_asking(), flow, restored });
+            return Ok(PassedCall { approved: ApprovalOutcome::without_asking(), flow, revealed });
         }
-        if restored.is_some() {
+        if revealed.is_some() {
             asks.push(AskReason::ours(Concern::new("hidden-values", HIDDEN_VALUES)));
         }
         let out_of_band = risk::too_high_for_the_agents_channel(call, input.acceptance);
@@ -314,7 +331,7 @@ impl Gate {
                 input.flow.refuse();
             }
         })?;
-        Ok(PassedCall { approved, flow, restored })
+        Ok(PassedCall { approved, flow, revealed })
     }
 
     async fn judge_call(
@@ -326,26 +343,6 @@ impl Gate {
         trail.flow.clone_from(flow);
         let view = CallView::before(call, Phase::Call).with_flow(as_facts(flow));
         judge(&self.policies, &view, &self.ledger, trail).await
-    }
-
-    /// Lets the policies judge the arguments that the source gets, where these have values in the places of placeholders.
-    /// An agent can make a placeholder of any text, by having a source say it, so a call that passes with placeholders
-    /// must pass with the values too. What policies say then is free of these values.
-    async fn judge_restored(
-        &self,
-        call: &Arc<Call>,
-        restored: &Json,
-        input: &GateInput<'_>,
-        flow: &Option<Arc<TracedCall>>,
-        trail: &mut DecisionTrail,
-    ) -> Result<Vec<AskReason>, CallRefusal> {
-        let no_place = || CallRefusal::denied("arguments-ambiguous", "hidden values have no place in the parameters");
-        let params = Params::parse(&call.method, call.params_with(restored).ok_or_else(no_place)?);
-        let revealed = Arc::new(Call { arguments: restored.clone(), params, ..Call::clone(call) });
-        trail.revealed = Some(Arc::clone(input.vault));
-        let asks = self.judge_call(&revealed, flow, trail).await;
-        trail.revealed = None;
-        asks
     }
 
     /// Runs the transforms over the arguments. Returns true if they changed.
@@ -382,8 +379,8 @@ impl Gate {
 struct PassedCall {
     approved: ApprovalOutcome,
     flow: Option<Arc<TracedCall>>,
-    /// The arguments for the source, if placeholders stand for values in them.
-    restored: Option<Json>,
+    /// The call as its source gets it, if placeholders stand for values in its arguments.
+    revealed: Option<Arc<Call>>,
 }
 
 /// Returns the information flow of a call in the form that plugins get it.

@@ -122,7 +122,7 @@ impl SessionFlow {
 }
 
 /// The labels of a session at one moment, whether it is traced, and how much it has seen.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct FlowSnapshot {
     labels: Vec<String>,
     traced: bool,

@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::agent::{Agent, ERAS, Era};
+use crate::agent::{Agent, ERAS};
 use crate::test_dir::{Ran, TestDir};
 
 fn call(dir: &TestDir, tool: &str, arguments: &Value) -> Ran {
@@ -221,38 +221,4 @@ fn the_schema_of_the_configuration_refuses_nothing_that_the_book_shows() {
             panic!("{}: {}: {error}", block.place(), error.instance_path());
         }
     }
-}
-
-#[test]
-fn a_placeholder_carries_no_value_past_a_policy() {
-    let dir = TestDir::new(
-        r#"
-        [profiles.default]
-        approve = "never"
-        record = "full"
-        [sources.files]
-        command = ["@source@", "plain"]
-        @cell@
-        [[policies]]
-        plugin = "builtin:rules"
-        settings = { deny = [{ tool = "*", arguments = { path = "*private*" }, message = "private is off limits" }] }
-        [[transforms]]
-        plugin = "builtin:redact"
-        "#,
-    );
-    let mut agent = Agent::start(&dir, Era::Modern);
-    // The agent has the source say what it wants to send, so that there is a placeholder for it.
-    let said = agent.call("files__echo", &json!({ "text": "password: /X9-/../../private/salaries2031.md" }), None);
-    let said = said["ok"].as_str().unwrap();
-    let (from, to) = (said.find("[[secret:").unwrap(), said.find("]]").unwrap() + 2);
-    let placeholder = &said[from..to];
-    let denied = agent.call("files__echo", &json!({ "path": format!("/srv/public{placeholder}") }), None);
-    assert!(denied["message"].as_str().unwrap().contains("private is off limits"), "{denied}");
-    let passed = agent.call("files__echo", &json!({ "text": placeholder }), None);
-    assert!(passed["ok"].is_string(), "another argument may have it: {passed}");
-    agent.leave();
-    let denials = dir.records_of("call.denied");
-    let last = denials[0]["body"]["verdicts"].as_array().unwrap().last().unwrap();
-    assert_eq!(last["revealed"], true, "{denials:?}");
-    assert!(!denials[0].to_string().contains("salaries"), "the record has placeholders alone: {denials:?}");
 }

@@ -273,7 +273,8 @@ fn ten_thousand_calls_at_once_are_each_answered_or_refused() {
 fn a_caller_who_is_removed_from_the_file_is_refused_and_its_streams_end() {
     let caller =
         |name: &str| format!("[serve.callers.{name}]\ntoken = \"the-token-of-{name}\"\nprofile = \"default\"\n");
-    let dir = TestDir::new(&format!("{CONFIG}{}{}", caller("ann"), caller("bob")));
+    let person = "[serve.people.eve]\ntoken = \"the-token-of-eve\"\n[serve.people.max]\ntoken = \"the-token-of-max\"\n";
+    let dir = TestDir::new(&format!("{CONFIG}{}{}{person}", caller("ann"), caller("bob")));
     let server = Server::start(&dir);
     let [ann, bob] = ["ann", "bob"].map(|name| server.endpoint.with_token(&format!("the-token-of-{name}")));
     let [mut of_ann, of_bob] = [&ann, &bob].map(|endpoint| endpoint.session(&json!({})));
@@ -281,14 +282,26 @@ fn a_caller_who_is_removed_from_the_file_is_refused_and_its_streams_end() {
     let subscribed = json!({ "notifications": { "toolsListChanged": true } });
     let mut changes = bob.send_modern("subscriptions/listen", subscribed).unwrap();
     assert!(changes.next().is_some(), "the stream of changes begins");
+    // They are admitted now, and send their bodies later.
+    let listed = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": { "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } });
+    let listed = listed.to_string();
+    let held = bob.begin_post("/mcp", listed.len());
+    let answer = r#"{"approve":true}"#;
+    let eve = server.endpoint.with_token("the-token-of-eve");
+    let held_answer = eve.begin_post("/approvals/01ARZ3NDEKTSV4RRFFQ69G5FAV", answer.len());
 
-    dir.configure(&format!("{CONFIG}{}", caller("ann")));
+    let person = person.split_once("[serve.people.max]").unwrap().1;
+    dir.configure(&format!("{CONFIG}{}[serve.people.max]{person}", caller("ann")));
     let said = server.running.says("the configuration is reloaded");
     assert!(!said.contains("next start"), "{said}");
     // The ends of both streams are awaited; whatever came before is read.
     while stream.next().is_some() {}
     while changes.next().is_some() {}
     assert_eq!(bob.get("/mcp").0, "401");
+    let (late, text) = held.finish(&listed);
+    assert_eq!(late, "401", "{text}");
+    let (late, text) = held_answer.finish(answer);
+    assert_eq!(late, "401", "{text}");
     assert!(of_ann.send("ping", json!({})).unwrap().answer().unwrap()["result"].is_object(), "ann is as before");
     assert_eq!(server.running.end_by(rustix::process::Signal::TERM).0, Some(0));
 }

@@ -146,6 +146,49 @@ fn private_text_in_any_form_asks_before_it_reaches_a_network() {
     agent.leave();
 }
 
+/// A transform that hides a value makes a new call of it, whose source still gets the value.
+#[test]
+fn private_text_that_a_transform_hides_from_the_agent_asks_before_it_reaches_a_network() {
+    let dir = TestDir::new(&format!("{FLOW}[[transforms]]\nplugin = \"builtin:redact\"\n{SOURCES}"));
+    let secret = "Zq7!kPw2#xLm9vT4rB";
+    let mut agent = Agent::alone(&dir, Era::Modern);
+    agent.list();
+    // In such a sentence the secret is not found, so that the agent sees it.
+    let told = call(&dir, &mut agent, "files__echo", &json!({ "text": format!("The new one is {secret}") })).unwrap();
+    assert!(told.contains(secret), "{told}");
+    let reasons = asks(&dir, &mut agent, "web__echo", &json!({ "password": secret }));
+    assert!(reasons.contains("came from `files__echo`") && reasons.contains("which is private"), "{reasons}");
+    assert!(reasons.contains("hidden from the agent"), "{reasons}");
+    agent.leave();
+    let denied = dir.records_of("call.denied").remove(0);
+    assert_eq!(denied["body"]["flow"]["origins"][0]["source"], "files", "{denied}");
+}
+
+/// The URI of a resource that no list names is the agent's own words, like arguments.
+#[test]
+fn private_text_in_the_uri_of_a_resource_asks_before_it_reaches_a_network() {
+    let far = "[sources.far]\ncommand = [\"@source@\", \"full\"]\nrequired = true\ncell = { network = [\"far.example:443\"] }\n";
+    let dir = TestDir::new(&format!("{FLOW}settings = {{ untrusted = \"off\" }}\n{SOURCES}\n{far}"));
+    let uri = |id: &str| format!("portcullis://far/mem://t/{id}");
+    let about = |id: &str| json!({ "ref": { "type": "ref/resource", "uri": uri(id) }, "argument": { "name": "id", "value": "" } });
+    for (method, params) in [
+        ("resources/read", json!({ "uri": uri("sk%2Dlive%2D9f8e7d6c5b4a3210") })),
+        ("resources/subscribe", json!({ "uri": uri(KEY) })),
+        ("completion/complete", about(KEY)),
+    ] {
+        let mut agent = Agent::alone(&dir, Era::Legacy);
+        agent.list();
+        runs(&dir, &mut agent, "files__echo", &json!({ "text": KEY }));
+        let answer = agent.request("resources/read", json!({ "uri": uri("1") }));
+        assert!(answer["result"].is_object(), "{answer}");
+        let answer = agent.request(method, params);
+        assert_eq!(answer["error"]["data"]["code"], "approval-pending", "{method}: {answer}");
+        let shown = dir.run(&["approvals", "show", answer["error"]["data"]["ask"].as_str().unwrap()]).out;
+        assert!(shown.contains("text in `/uri` came from `files__echo`"), "{shown}");
+        agent.leave();
+    }
+}
+
 #[test]
 fn what_a_prompt_is_given_and_text_that_is_completed_are_disclosed_like_arguments_of_a_tool() {
     let far = "[sources.far]\ncommand = [\"@source@\", \"full\"]\nrequired = true\ncell = { network = [\"far.example:443\"] }\n";

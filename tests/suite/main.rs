@@ -57,6 +57,7 @@ mod observed;
 mod odd_names;
 mod osv;
 mod packages;
+mod placeholders;
 mod plugins;
 mod protocol;
 mod prove;

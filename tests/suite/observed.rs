@@ -73,6 +73,22 @@ fn caller_context_reaches_only_the_sources_that_are_configured_for_it() {
     }
 }
 
+/// Any other id would be a text that no policy judges and no person reads.
+#[test]
+fn a_task_that_the_source_did_not_begin_is_not_named_to_it() {
+    let dir =
+        TestDir::new("profiles.default.approve = \"never\"\nsources.mirror.command = [\"@source@\", \"mirror\"]\n");
+    let mut agent = Agent::alone(&dir, Era::Legacy);
+    agent.list();
+    let meta = json!({ "io.modelcontextprotocol/related-task": { "taskId": "a text for the source" } });
+    let answer =
+        agent.request("tools/call", json!({ "name": "mirror__mirror", "arguments": { "a": 1 }, "_meta": meta }));
+    let got = &answer["result"]["echo"];
+    assert_eq!(got["arguments"], json!({ "a": 1 }), "{answer}");
+    assert!(!got.to_string().contains("a text for the source"), "{got}");
+    agent.leave();
+}
+
 #[test]
 fn a_source_gets_the_traceparent_of_its_own_call() {
     // Nothing listens at this address, which does not affect calls.

@@ -147,6 +147,32 @@ fn a_plugin_that_fails_on_one_call_does_not_affect_other_calls() {
 }
 
 #[test]
+fn a_policy_reads_what_is_left_of_the_budget() {
+    let calc = "[sources.calc]\ncomponent = \"builtin:calculator\"\n[profiles.default]\nbudget = { calls = \"4/h\" }\n";
+    let dir = TestDir::new(&format!("{calc}[[policies]]\nplugin = {:?}\n", guest("quota")));
+    let mut agent = Agent::alone(&dir, Era::Legacy);
+    for tool in ["calc__add", "calc__subtract", "calc__multiply", "calc__divide"] {
+        let answer = agent.call(tool, &json!({ "a": 1, "b": 2 }), None);
+        let expected = if tool == "calc__divide" { json!("reserve") } else { Value::Null };
+        assert_eq!(answer["refused"], expected, "{tool}: {answer}");
+        let is_told = answer["message"].as_str().is_some_and(|message| message.contains("1 of 4 calls are left"));
+        assert_eq!(is_told, tool == "calc__divide", "{answer}");
+    }
+    agent.leave();
+    let said: Value = serde_json::from_str(&dir.run(&["replay", "--json"]).out).unwrap();
+    assert_eq!(said["notJudged"]["reads-session"], 4, "{said}");
+
+    let policy = format!("[[policies]]\nplugin = {:?}\n", guest("quota"));
+    let case = |expect: &str, left: u32| {
+        let call = format!("tool = \"add\", budget = [{{ name = \"calls\", amount = 4, left = {left} }}]");
+        format!("[[cases]]\nname = \"{left}\"\nexpect = \"{expect}\"\ncall = {{ {call} }}\n")
+    };
+    fs::write(dir.path("cases.toml"), policy + &case("pass", 2) + &case("deny", 1)).unwrap();
+    let tested = dir.run(&["plugin", "test", "cases.toml"]);
+    assert_eq!(tested.code, Some(0), "{}{}", tested.out, tested.err);
+}
+
+#[test]
 fn a_policy_counts_the_calls_of_each_session() {
     let calc = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
     let dir = TestDir::new(&format!("{calc}[[policies]]\nplugin = {:?}\n", guest("quota")));

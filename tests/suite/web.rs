@@ -22,6 +22,19 @@ pub(crate) struct Endpoint {
     token: String,
 }
 
+/// A request whose body has not been sent.
+pub(crate) struct HeldPost(BufReader<TcpStream>);
+
+impl HeldPost {
+    /// Sends the body. Returns the status code, and the whole response.
+    pub(crate) fn finish(mut self, body: &str) -> (String, String) {
+        self.0.get_mut().write_all(body.as_bytes()).unwrap();
+        let mut answer = String::new();
+        self.0.read_to_string(&mut answer).unwrap();
+        (answer.split(' ').nth(1).unwrap_or_default().to_owned(), answer)
+    }
+}
+
 /// A session of the legacy era.
 pub(crate) struct Session {
     endpoint: Endpoint,
@@ -87,6 +100,25 @@ impl Endpoint {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         (answer.split(' ').nth(1).unwrap().to_owned(), answer)
+    }
+
+    /// Posts the head of a request, and returns once the broker wants its body: the caller is admitted then.
+    pub(crate) fn begin_post(&self, path: &str, length: usize) -> HeldPost {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        let (host, token) = (&self.address, &self.token);
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+             Accept: application/json, text/event-stream\r\nContent-Length: {length}\r\nConnection: close\r\n\
+             Expect: 100-continue\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        stream.read_line(&mut line).unwrap();
+        assert!(line.starts_with("HTTP/1.1 100"), "{line}");
+        stream.read_line(&mut line).unwrap();
+        HeldPost(stream)
     }
 
     fn send(&self, method: &str, body: &str, headers: &[(&str, &str)]) -> Option<Reply> {

@@ -1,5 +1,6 @@
 //! A recorded call, as policies can judge it again.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -43,12 +44,15 @@ pub(crate) struct UnknownFacts {
     pub(crate) definition: bool,
     /// The information flow, which is recorded if a plugin can ask for it.
     pub(crate) flow: bool,
+    /// The values that placeholders stood for, with which the policies judged the call too.
+    pub(crate) hidden: bool,
 }
 
 /// A fact that a policy asked for and the records do not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum MissingFact {
     Payload,
+    Hidden,
     Definition,
     Flow,
     Session,
@@ -57,14 +61,19 @@ pub(crate) enum MissingFact {
 impl UnknownFacts {
     /// Reports whether a fact is unknown that every call has.
     pub(crate) fn any(self) -> bool {
-        self.payload || self.definition
+        self.payload || self.definition || self.hidden
     }
 
     /// Returns the unknown fact that is among those that a policy asked for. A decision that was made of it is none.
     pub(crate) fn among(self, asked: &[&str]) -> Option<MissingFact> {
         let asks = |facts: &[&str]| asked.iter().any(|asked| facts.contains(asked));
-        if self.payload && asks(&["arguments", "outcome", "outcome-is-error"]) {
-            return Some(MissingFact::Payload);
+        if asks(&["arguments", "outcome", "outcome-is-error"]) {
+            if self.payload {
+                return Some(MissingFact::Payload);
+            }
+            if self.hidden {
+                return Some(MissingFact::Hidden);
+            }
         }
         if self.definition && asks(&["definition", "annotations"]) {
             return Some(MissingFact::Definition);
@@ -73,7 +82,7 @@ impl UnknownFacts {
         if self.flow && asks(&flow) {
             return Some(MissingFact::Flow);
         }
-        asks(&["session.calls", "session.calls-of-item"]).then_some(MissingFact::Session)
+        asks(&["session.calls", "session.calls-of-item", "session.budget"]).then_some(MissingFact::Session)
     }
 }
 
@@ -85,8 +94,14 @@ impl MissingFact {
                 "a policy reads arguments or results of which only the shape was recorded, or that are sealed: open \
                  sealed ones with `--identity FILE`; or set `record = \"full\"` in the profile, and later calls can be judged"
             }
+            Self::Hidden => {
+                "the source got values in the places of placeholders, with which a policy judged the call too, and the ledger \
+                 has no such values"
+            }
             Self::Definition => "a policy reads the tool's definition, which was not recorded",
-            Self::Session => "a policy counts the calls of a session, and the ledger has no such numbers",
+            Self::Session => {
+                "a policy counts the calls of a session or reads the budget, and the ledger has no such numbers"
+            }
             Self::Flow => {
                 "a policy reads the information flow of calls, which is recorded once such a policy is configured"
             }
@@ -149,6 +164,7 @@ pub(crate) fn decisions(
     let Some((call, unknown)) = recorded_call(entry, body, definitions) else {
         return vec![Err(NotDecided::Unreadable)];
     };
+    let unknown = UnknownFacts { hidden: is_revealed(&verdicts), ..unknown };
     let decision = |verdict, view, unknown| RecordedDecision {
         call: entry.call.clone(),
         started: entry.started,
@@ -169,7 +185,8 @@ pub(crate) fn decisions(
         }
         let received = if body["replaced"].is_null() { &body["result"] } else { &body["replaced"] };
         let outcome = recorded_payload(received);
-        let unknown = UnknownFacts { payload: unknown.payload || outcome.is_none(), ..unknown };
+        let hidden = is_revealed(&verdicts);
+        let unknown = UnknownFacts { payload: unknown.payload || outcome.is_none(), hidden, ..unknown };
         let (outcome, failed) = (outcome.unwrap_or_else(Json::empty_object), body["outcome"] == "error");
         let view = CallView::before(&call, Phase::Result).with_outcome(outcome, failed).with_flow(flow);
         Some(decision(joint_verdict(&verdicts), view, unknown))
@@ -177,12 +194,12 @@ pub(crate) fn decisions(
     [Some(Ok(before)), after.map(Ok)].into_iter().flatten().collect()
 }
 
-/// Returns the verdicts that policies gave in a phase about what the records have: those after the last replacement by
-/// a transform. Plugins in shadow decide nothing. Of values that are hidden the records have only placeholders.
+/// Returns the verdicts that policies gave in a phase about what was sent or given: those after the last replacement by
+/// a transform, with placeholders and with values. Plugins in shadow decide nothing.
 pub(crate) fn last_round(verdicts: &Value, phase: Phase) -> Vec<&Value> {
     let mut round = Vec::new();
     for entry in verdicts.as_array().into_iter().flatten() {
-        if entry["phase"] != phase.as_str() || entry["shadow"] == true || entry["revealed"] == true {
+        if entry["phase"] != phase.as_str() || entry["shadow"] == true {
             continue;
         }
         match &entry["verdict"] {
@@ -193,6 +210,11 @@ pub(crate) fn last_round(verdicts: &Value, phase: Phase) -> Vec<&Value> {
         }
     }
     round
+}
+
+/// Reports whether policies judged a call with values in the places of placeholders too.
+fn is_revealed(verdicts: &[&Value]) -> bool {
+    verdicts.iter().any(|entry| entry["revealed"] == true)
 }
 
 /// Returns what policies decided together, and which of them decided it.
@@ -223,6 +245,15 @@ fn recorded_payload(payload: &Value) -> Option<Json> {
 fn recorded_call(entry: &CallEntry, body: &Value, definitions: &Definitions) -> Option<(Call, UnknownFacts)> {
     let text = |key: &str| body[key].as_str();
     let (kind, exposed) = item_of(body)?;
+    // A URI that no list names is the caller's own words, and recorded like arguments.
+    let unlisted = match body.get("uri") {
+        Some(uri) => Some(recorded_payload(uri)?.read::<String>().ok()?),
+        None => None,
+    };
+    let name = unlisted.as_deref().or(text("name"))?;
+    let exposed = unlisted
+        .as_ref()
+        .map_or(Cow::Borrowed(exposed), |own| exposed.replace(text("name").unwrap_or_default(), own).into());
     let digest = text("definition")?;
     let known = definitions.0.get(digest).cloned();
     let arguments = recorded_payload(&body["arguments"]);
@@ -231,6 +262,7 @@ fn recorded_call(entry: &CallEntry, body: &Value, definitions: &Definitions) -> 
         // A source itself has no definition.
         definition: known.is_none() && kind != ItemKind::Source,
         flow: body["flow"].is_null(),
+        hidden: false,
     };
     let definition = known.unwrap_or_else(Json::empty_object);
     let tags = body["tags"].as_array().into_iter().flatten();
@@ -238,8 +270,8 @@ fn recorded_call(entry: &CallEntry, body: &Value, definitions: &Definitions) -> 
         kind,
         source: text("source")?.parse().ok()?,
         group: None,
-        name: text("name")?.into(),
-        exposed: exposed.into(),
+        name: name.into(),
+        exposed: (*exposed).into(),
         digest: digest.parse::<Digest>().ok()?,
         hints: ToolAnnotations::of(&definition),
         definition,

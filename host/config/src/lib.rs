@@ -248,6 +248,8 @@ pub struct SourceConfig {
     pub timeout: Duration,
     /// The limits on the calls that the source handles at once and that wait for it, or `None` for no limit.
     pub concurrency: Option<ConcurrencyConfig>,
+    /// The largest number of connections that sessions have to themselves at a time, or calls where each has one: 1 to 256.
+    pub max_connections: usize,
     /// The mode of discovery: whether sessions follow changes of the source's tools.
     pub discovery: ToolListUpdates,
     /// The consequence of findings in the source's definitions and instructions.

@@ -11,6 +11,10 @@ use super::value;
 /// The largest number of calls for a source: its table of pending calls holds no more.
 const MOST: i64 = 1024;
 
+/// The largest number of connections that sessions have to themselves, or calls where each has one. As many as the
+/// agents of one team use at once, and not so many that they exhaust a machine.
+const MOST_CONNECTIONS: usize = 256;
+
 /// The default priority of a group's member.
 const PRIORITY: u8 = 50;
 
@@ -59,6 +63,13 @@ pub(super) fn concurrency(raw: &RawSource, problems: &mut ProblemCollector) -> O
         problems.0.push(problem.help("say how many calls it has at once, such as `concurrency = 8`"));
     }
     Some(ConcurrencyConfig { concurrency: concurrency?, queue: queue.unwrap_or(QUEUE) })
+}
+
+/// Parses the number of connections that sessions have to themselves.
+pub(super) fn max_connections(raw: &RawSource, problems: &mut ProblemCollector) -> usize {
+    let given = raw.max_connections.as_ref();
+    let number = given.and_then(|at| problems.keep(number(at, "max-connections", 1..=256)));
+    number.unwrap_or(MOST_CONNECTIONS)
 }
 
 /// Parses the priority of a source in its group.

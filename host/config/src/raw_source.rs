@@ -100,6 +100,11 @@ pub(super) struct RawSource {
     /// because the source is busy. From 0 to 1024. Default: 64.
     #[schemars(extend("minimum" = 0, "maximum" = 1024))]
     pub queue: Option<Located<i64>>,
+    /// The largest number of connections, of a command processes, that sessions have to themselves at a time, or calls
+    /// with `lifecycle = "per-call"`; the sessions of one caller have three quarters of them. From 1 to 256. Default:
+    /// 256.
+    #[schemars(extend("minimum" = 1, "maximum" = 256))]
+    pub max_connections: Option<Located<i64>>,
     /// In a group: the rank of this source, from 0 to 100; members with a higher priority are called first. Default:
     /// 50.
     #[schemars(extend("minimum" = 0, "maximum" = 100))]

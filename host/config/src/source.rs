@@ -82,6 +82,7 @@ pub(super) fn build(
         cell,
         timeout: timeout.unwrap_or(TIMEOUT),
         concurrency: quota::concurrency(raw, problems),
+        max_connections: quota::max_connections(raw, problems),
         discovery: match raw.discovery {
             Some(RawDiscovery::Live) => ToolListUpdates::Live,
             Some(RawDiscovery::Snapshot) | None => ToolListUpdates::Snapshot,

@@ -1,5 +1,6 @@
 //! The domain: what a call is, who makes it, what it could do, how it ended.
 
+mod budget;
 mod cause;
 mod counts;
 mod id;
@@ -15,6 +16,7 @@ use crate::name::{ProfileName, SourceName};
 use crate::principal::Principal;
 use crate::protocol::{Answer, Json, Method};
 
+pub use budget::BudgetLimit;
 pub use cause::{Cause, SourceWords};
 pub use counts::{EarlierCalls, SessionCalls};
 pub use id::{CallId, SessionId};
@@ -37,6 +39,10 @@ pub enum TrustLevel {
 }
 
 impl TrustLevel {
+    /// All levels, the lowest first.
+    #[doc(hidden)]
+    pub const ALL: [Self; 4] = [Self::Sandbox, Self::Low, Self::Medium, Self::High];
+
     /// Returns the word that configuration, plugins and the ledger use.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -126,6 +132,8 @@ pub struct Call {
     pub params: Params,
     /// The calls that the agent made before this one.
     pub earlier: EarlierCalls,
+    /// The limits of the profile's budget; none if it has no budget.
+    pub budget: Vec<BudgetLimit>,
     /// True if the caller was shown a repaired schema, and its arguments were brought into the form of the source's
     /// own.
     pub restored: bool,
@@ -143,12 +151,14 @@ pub struct UnknownMembers {
     pub of_params: Vec<String>,
     /// Members of `params.task`.
     pub of_task: Vec<String>,
+    /// Members of `params.ref` that do not say what is completed.
+    pub of_ref: Vec<String>,
 }
 
 impl UnknownMembers {
     /// Reports whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.of_params.is_empty() && self.of_task.is_empty()
+        self.of_params.is_empty() && self.of_task.is_empty() && self.of_ref.is_empty()
     }
 }
 
@@ -160,8 +170,22 @@ impl Call {
         // One reading of the clock, so that the identifier tells when a recorded call was received.
         let ((id, received_at), caller) = (CallId::now(), Arc::clone(caller));
         let (attempt, dropped, restored, method) = (None, Vec::new(), false, method.clone());
-        let earlier = EarlierCalls::default();
-        Self { id, received_at, method, caller, item, risk, attempt, arguments, params, earlier, restored, dropped }
+        let (earlier, budget) = (EarlierCalls::default(), Vec::new());
+        Self {
+            id,
+            received_at,
+            method,
+            caller,
+            item,
+            risk,
+            attempt,
+            arguments,
+            params,
+            earlier,
+            budget,
+            restored,
+            dropped,
+        }
     }
 
     /// Returns the configured name of the source that this call is for.
@@ -184,16 +208,17 @@ impl Call {
         }
     }
 
-    /// Returns the call without these members of `params` and of `params.task`.
+    /// Returns the call without these members of `params`, `params.task` and `params.ref`.
     #[must_use]
     pub fn without(&self, members: &UnknownMembers) -> Self {
         let mut params = self.params.as_json().without_all(&as_strs(&members.of_params));
-        if let Some(task) = params.get("task").filter(|_| !members.of_task.is_empty()) {
-            let task = task.without_all(&as_strs(&members.of_task));
-            params = params.with("task", &task).unwrap_or(params);
+        let mut dropped = members.of_params.clone();
+        for (member, strange) in [("task", &members.of_task), ("ref", &members.of_ref)] {
+            if let Some(value) = params.get(member).filter(|_| !strange.is_empty()) {
+                params = params.with(member, &value.without_all(&as_strs(strange))).unwrap_or(params);
+                dropped.extend(strange.iter().map(|key| format!("{member}.{key}")));
+            }
         }
-        let of_task = members.of_task.iter().map(|member| format!("task.{member}"));
-        let dropped = members.of_params.iter().cloned().chain(of_task).collect();
         Self { params: Params::parse(&self.method, params), dropped, ..self.clone() }
     }
 
@@ -356,7 +381,7 @@ mod tests {
         let method = Method::from("vendor/do");
         let params = Params::parse(&method, members(1).with("name", &Json::of(&"x")).unwrap());
         let call = Call { arguments: params.arguments().clone(), method, params, ..call("x", ItemKind::Source, "{}") };
-        let unknown = UnknownMembers { of_params: names.clone(), of_task: Vec::new() };
+        let unknown = UnknownMembers { of_params: names.clone(), ..UnknownMembers::default() };
         let without = call.without(&unknown);
         assert_eq!((without.params.as_json().as_str(), without.dropped.len()), (r#"{"name":"x"}"#, 100_000));
         let rewritten = call.params_with(&members(2)).unwrap();

@@ -5,14 +5,14 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// Reports whether a character acts on the terminal or on its neighbours, or cannot be seen: C0 and C1 controls,
-/// bidirectional marks, zero-width and tag characters, line separators. U+FE0F, which turns a symbol into an emoji, is
+/// bidirectional marks, zero-width and tag characters, line separators, letters that are blank. U+FE0F, which turns a symbol into an emoji, is
 /// not among them.
 #[must_use]
 pub fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
-            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}'
             | '\u{fe00}'..='\u{fe0e}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
             | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }

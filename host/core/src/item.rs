@@ -1,5 +1,6 @@
 //! Items: the things that a source offers.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::digest::Digest;
@@ -9,6 +10,9 @@ use crate::protocol::{Json, Method};
 
 /// The name of what a source says to the model about itself, and the member that holds its text.
 const INSTRUCTIONS: &str = "instructions";
+
+/// The longest scheme of a URI that records have.
+const MAX_SCHEME: usize = 12;
 
 /// The kind of an [`Item`]. It is serialised as the word that [`as_str`](Self::as_str) returns.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
@@ -175,6 +179,34 @@ impl Item {
             hints: ToolAnnotations::default(),
             tags: tags.into(),
             series_link: SeriesLink::default(),
+        }
+    }
+
+    /// Reports whether the item is a resource that no list names: its URI consists of the caller's own words.
+    #[must_use]
+    pub fn is_unlisted(&self) -> bool {
+        self.kind == ItemKind::Resource && self.definition == Json::empty_object()
+    }
+
+    /// Returns the name at the source as records have it: of an unlisted URI only the scheme, since the rest is payload.
+    #[must_use]
+    pub fn recorded_name(&self) -> Cow<'_, str> {
+        if !self.is_unlisted() {
+            return Cow::Borrowed(&self.name);
+        }
+        let scheme = self.name.split(':').next().unwrap_or_default();
+        // A scheme is a word, and nothing else that a caller could mean to tell.
+        let is_word = scheme.len() <= MAX_SCHEME && scheme.bytes().all(|byte| byte.is_ascii_lowercase());
+        Cow::Owned(if is_word && scheme.len() < self.name.len() { format!("{scheme}:…") } else { "…".to_owned() })
+    }
+
+    /// Returns the name that the agent sees as records have it: see [`Item::recorded_name`].
+    #[must_use]
+    pub fn recorded_exposed(&self) -> Cow<'_, str> {
+        match self.exposed.strip_suffix(&*self.name) {
+            _ if !self.is_unlisted() => Cow::Borrowed(&self.exposed),
+            Some(prefix) => Cow::Owned(format!("{prefix}{}", self.recorded_name())),
+            None => self.recorded_name(),
         }
     }
 

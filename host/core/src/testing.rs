@@ -45,6 +45,7 @@ pub fn view(arguments: &str) -> CallView {
         risk: Risk::Risky,
         attempt: None,
         earlier: EarlierCalls::default(),
+        budget: Vec::new(),
         restored: false,
         dropped: Vec::new(),
         arguments: Json::parse(arguments.to_owned()).unwrap(),

@@ -54,8 +54,8 @@ impl RecordedDefinitions {
         is_new.then(|| {
             let body = EventBody::new()
                 .with("source", item.source.as_str())
-                .with(item.kind.as_str(), &*item.exposed)
-                .with("name", &*item.name)
+                .with(item.kind.as_str(), &*item.recorded_exposed())
+                .with("name", &*item.recorded_name())
                 .with("definition", item.digest)
                 .with("text", item.definition.as_str());
             Event::new(EventKind::DefinitionCalled, body)

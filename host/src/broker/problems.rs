@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::{Broker, BuildError, SourceDefinitions};
 use crate::call::TrustLevel;
-use crate::catalog::{Catalog, ContestedName, FilterError, is_match};
+use crate::catalog::{Catalog, ContestedName, FilterError, borrowed_names, is_match};
 use crate::config::LiteralVariable;
 use crate::context::{FlagState, Profile};
 use crate::item::{Item, ItemKind};
@@ -109,6 +109,7 @@ impl Broker {
             let lists = offered.iter().map(|offered| offered.of_kind(kind).cloned().collect());
             let (catalog, mut contested) = Catalog::merge(lists);
             contested.extend(contested_by_broker(&profile.config, kind, &catalog));
+            contested.extend(borrowed_names(&context.config, kind, &catalog));
             let problem = |it: ContestedName| {
                 let message = format!("profile `{name}`: {}; until then it is left out", it.message);
                 ServingProblem { fatal: true, message }

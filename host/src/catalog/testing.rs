@@ -34,6 +34,7 @@ pub(crate) fn source(name: &str, names: Naming) -> SourceConfig {
         deny: vec![],
         cell: CellConfig::default(),
         concurrency: None,
+        max_connections: 256,
         timeout: std::time::Duration::from_secs(1),
         max_message: crate::protocol::MAX_MESSAGE_BYTES,
     }

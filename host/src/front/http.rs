@@ -314,8 +314,10 @@ async fn route(
             && let Some(person) = shared.admission.admit_person(&parts.headers) =>
         {
             shared.guard.check_origin(&parts.headers)?;
-            let person = person?;
-            return approvals::serve(&*shared.backend, &person, &parts.method, path, body).await;
+            person?;
+            // Again when the answer has arrived: the person's token may have been withdrawn meanwhile.
+            let person = || shared.admission.admit_person(&parts.headers).transpose();
+            return approvals::serve(&*shared.backend, person, &parts.method, path, body).await;
         }
         path => {
             if let Some(description) = shared.admission.describes(path) {

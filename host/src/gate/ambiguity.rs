@@ -15,6 +15,9 @@ const MEANT: [&str; 8] = ["name", "arguments", "_meta", "uri", "ref", TASK, "req
 
 const TASK: &str = "task";
 
+/// The most digits of the time for which a task is kept: 30,000 years.
+const MAX_DIGITS: usize = 15;
+
 /// Refuses parameters that two parsers could read differently, as far as the broker looks into them: their own members
 /// and those of `_meta`, `ref` and `task`. Arguments are checked as a whole where they are digested. Returns the
 /// members that the method does not have, if the protocol says which it has.
@@ -42,16 +45,29 @@ pub(super) fn check(method: &Method, params: &Json) -> Result<UnknownMembers, St
     if known.is_some_and(|known| known.contains(&TASK))
         && let Some(task) = value(TASK)
     {
-        let strange = distinct(&task, "params.task")?;
-        let strange = strange.into_iter().map(|(key, _)| key.into_owned());
+        let members = distinct(&task, "params.task")?;
+        if let Some((_, ttl)) = members.iter().find(|(key, text)| key == "ttl" && !is_milliseconds(text)) {
+            let ttl: String = ttl.chars().take(32).collect();
+            return Err(format!("`params.task.ttl` is a number of milliseconds, and not {ttl}"));
+        }
+        let strange = members.into_iter().map(|(key, _)| key.into_owned());
         unknown.of_task = strange.filter(|key| !TASK_MEMBERS.contains(&key.as_str())).collect();
     }
-    for (member, shown) in [("_meta", "params._meta"), ("ref", "params.ref")] {
-        if let Some(value) = value(member) {
-            distinct(&value, shown)?;
-        }
+    if let Some(meta) = value("_meta") {
+        distinct(&meta, "params._meta")?;
+    }
+    if let Some(reference) = value("ref") {
+        let names_prompt = reference.get_str("type").as_deref() == Some("ref/prompt");
+        let known = ["type", if names_prompt { "name" } else { "uri" }];
+        let strange = distinct(&reference, "params.ref")?.into_iter().map(|(key, _)| key.into_owned());
+        unknown.of_ref = strange.filter(|key| !known.contains(&key.as_str())).collect();
     }
     Ok(unknown)
+}
+
+/// Reports whether a value is a number of milliseconds, or null: any other would be a text that nobody judges or reads.
+fn is_milliseconds(text: &str) -> bool {
+    text == "null" || (text.len() <= MAX_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Returns the members of an object, or an error if a lenient parser could take two of its keys for one.
@@ -91,6 +107,10 @@ mod tests {
             r#"{"name":"read","_meta":[]}"#,
             r#"{"name":"read","task":{},"Task":{}}"#,
             r#"{"name":"read","task":{"ttl":1,"TTL":2}}"#,
+            r#"{"name":"read","task":{"ttl":"a text"}}"#,
+            r#"{"name":"read","task":{"ttl":{"a":1}}}"#,
+            r#"{"name":"read","task":{"ttl":1234567890123456}}"#,
+            r#"{"name":"read","task":{"ttl":-1}}"#,
             r#"{"name":"read","requeststate":"s"}"#,
             r#"{"uri":"file:///a","URI":"file:///b"}"#,
             r#"{"ref":{"type":"ref/prompt","name":"a","Name":"b"},"argument":{}}"#,
@@ -114,7 +134,7 @@ mod tests {
             r#"{"name":"read","arguments":{"a":1,"A":2},"_meta":{"x/y":{"z":1}},"requestState":"s","vendor":null}"#;
         let unknown = |of_params: &[&str], of_task: &[&str]| {
             let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-            Ok(UnknownMembers { of_params: owned(of_params), of_task: owned(of_task) })
+            Ok(UnknownMembers { of_params: owned(of_params), of_task: owned(of_task), of_ref: Vec::new() })
         };
         assert_eq!(said(text), unknown(&["vendor"], &[]), "what the method does not have is named");
         assert_eq!(said(r#"{"name":"read","task":{"ttl":1,"x":2},"task.x":3}"#), unknown(&["task.x"], &["x"]));
@@ -122,5 +142,12 @@ mod tests {
         assert_eq!(said(r#"[1,"read"]"#), unknown(&[], &[]));
         let own = Json::parse(r#"{"x":1,"vendor":null}"#).unwrap();
         assert_eq!(check(&"vendor/do".into(), &own), unknown(&[], &[]), "all of it is judged as arguments");
+        for (reference, strange) in [
+            (r#"{"type":"ref/prompt","name":"a","title":"t","uri":"u"}"#, &["title", "uri"]),
+            (r#"{"type":"ref/resource","uri":"u","name":"n","x":1}"#, &["name", "x"]),
+        ] {
+            let params = Json::parse(format!(r#"{{"ref":{reference},"argument":{{}}}}"#)).unwrap();
+            assert_eq!(check(&Method::CompletionComplete, &params).unwrap().of_ref, strange);
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::CallRefusal;
+use crate::call::BudgetLimit;
 use crate::config::{BudgetConfig, Rate};
 use crate::sync::Mutex;
 
@@ -59,14 +60,25 @@ impl Budget {
         buckets.time.iter_mut().for_each(|all| all.level -= time.as_secs_f64());
     }
 
+    /// Returns each limit with what is left of it now.
+    pub(super) fn left(&self) -> Vec<BudgetLimit> {
+        let now = Instant::now();
+        let limit = |(name, bucket): (&str, &mut Option<Bucket>)| {
+            let bucket = bucket.as_mut()?;
+            bucket.fill(now);
+            let unit = if name == "time" { 1000.0 } else { 1.0 };
+            Some(BudgetLimit::stated(name, (bucket.most * unit) as u64, (bucket.level * unit).floor() as i64))
+        };
+        self.0.lock().each().filter_map(limit).collect()
+    }
+
     fn look(&self, then: impl FnOnce(&mut Buckets)) -> Result<(), CallRefusal> {
         let mut buckets = self.0.lock();
         let now = Instant::now();
-        let Buckets { calls, bytes, time } = &mut *buckets;
         // A call needs a whole unit; of bytes and time any remainder will do, as the cost is not known yet.
-        let waits = [("calls", calls, 1.0), ("bytes", bytes, f64::EPSILON), ("time", time, f64::EPSILON)]
-            .into_iter()
-            .filter_map(|(of, bucket, need)| Some((bucket.as_mut()?.wait(need, now)?, of)));
+        let needs = [1.0, f64::EPSILON, f64::EPSILON];
+        let waits =
+            buckets.each().zip(needs).filter_map(|((of, bucket), need)| Some((bucket.as_mut()?.wait(need, now)?, of)));
         match waits.max_by_key(|(wait, _)| *wait) {
             None => {
                 then(&mut buckets);
@@ -78,6 +90,12 @@ impl Budget {
                 Err(CallRefusal::denied(SPENT, text))
             }
         }
+    }
+}
+
+impl Buckets {
+    fn each(&mut self) -> impl Iterator<Item = (&'static str, &mut Option<Bucket>)> {
+        [("calls", &mut self.calls), ("bytes", &mut self.bytes), ("time", &mut self.time)].into_iter()
     }
 }
 
@@ -95,10 +113,15 @@ impl Bucket {
         Self { most, per_second: most / rate.per.as_secs_f64(), level: most, at: Instant::now() }
     }
 
-    /// Returns how long it takes until the bucket holds that much; `None` if it does now.
-    fn wait(&mut self, need: f64, now: Instant) -> Option<Duration> {
+    /// Adds what has come back until now.
+    fn fill(&mut self, now: Instant) {
         let filled = now.saturating_duration_since(self.at).as_secs_f64() * self.per_second;
         (self.level, self.at) = ((self.level + filled).min(self.most), now);
+    }
+
+    /// Returns how long it takes until the bucket holds that much; `None` if it does now.
+    fn wait(&mut self, need: f64, now: Instant) -> Option<Duration> {
+        self.fill(now);
         let missing = need - self.level;
         (missing > 0.0).then(|| Duration::from_secs_f64(missing / self.per_second))
     }
@@ -133,6 +156,7 @@ mod tests {
         budget.check().unwrap();
         budget.take(0).unwrap();
         assert!(budget.take(0).is_err());
+        assert_eq!(budget.left(), [BudgetLimit::stated("calls", 2, 0)], "a small part of a call has come back");
         tokio::time::advance(Duration::from_secs(3600)).await;
         assert!((0..2).all(|_| budget.take(0).is_ok()) && budget.take(0).is_err(), "no more than full");
     }
@@ -144,6 +168,8 @@ mod tests {
         budget.take(50).unwrap();
         budget.spend(250, Duration::from_secs(1));
         assert!(refused(&budget).contains("of bytes is spent; a call is possible again in 21 s"));
+        let left: Vec<_> = budget.left().into_iter().map(|limit| (limit.name, limit.left)).collect();
+        assert_eq!(left, [("bytes".to_owned(), -200), ("time".to_owned(), 9_000)]);
         tokio::time::advance(Duration::from_secs(21)).await;
         budget.take(0).unwrap();
         budget.spend(0, Duration::from_secs(12));

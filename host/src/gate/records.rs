@@ -62,9 +62,9 @@ impl Gate {
     ) -> EventBody {
         let mut body = EventBody::new()
             .with("method", &*call.method)
-            .with(call.item.kind.as_str(), &*call.item.exposed)
+            .with(call.item.kind.as_str(), &*call.item.recorded_exposed())
             .with("source", call.source().as_str())
-            .with("name", &*call.item.name)
+            .with("name", &*call.item.recorded_name())
             .with("definition", call.item.digest)
             .with("identity", input.identity)
             .with("principal", &*call.caller.principal)
@@ -77,6 +77,9 @@ impl Gate {
             .with("arguments", arguments);
         if let Some(flow) = &trail.flow {
             body.set("flow", flow.describe());
+        }
+        if call.item.is_unlisted() {
+            body.set("uri", recorded_payload(&self.ledger, &Json::of(&&*call.item.name), input.record));
         }
         if call.restored {
             body.set("restored", true);
@@ -116,7 +119,7 @@ impl Drop for UndecidedCall<'_> {
             .with("code", "cancelled")
             .with("message", "the caller went away before the call was decided")
             .with("method", &*self.call.method)
-            .with(self.call.item.kind.as_str(), &*self.call.item.exposed)
+            .with(self.call.item.kind.as_str(), &*self.call.item.recorded_exposed())
             .with("source", self.call.source().as_str())
             .with("principal", &*self.call.caller.principal)
             .with("profile", self.call.caller.profile.as_str());

@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::approval::INPUT;
-use super::judge::{self, DecisionTrail};
+use super::judge::DecisionTrail;
+use super::outcome::JudgedCall;
 use super::records::{recorded_payload, recorded_text};
+use super::revealed::revealed;
 use super::{Budget, CallRefusal, Gate, GateInput, SessionVault};
-use crate::call::{Call, CallId, CallView, Cause, Delivery, Outcome, Phase};
+use crate::call::{Call, CallId, Cause, Delivery, Outcome};
 use crate::config::Detail;
 use crate::ledger::{Event, EventBody, EventKind, LedgerError, OutcomeSlot, PendingIntent};
 use crate::metrics::{Ending, Series};
-use crate::plugin::TransformDecision;
 use crate::protocol::{Answer, AskingMembers, Json, Method, RpcError};
 use crate::provenance::{SessionFlow, SourceFlow, TracedCall};
 
@@ -32,12 +33,23 @@ pub struct Ticket {
     flow: Option<Arc<TracedCall>>,
     /// The reserved slot for the outcome. `None` once it is recorded, or where there is no intent.
     slot: Option<OutcomeSlot>,
+    /// The call as its source gets it, if placeholders stand for values in its arguments.
+    revealed: Option<Arc<Call>>,
+    /// True if the source asks the agent, so that the answer goes to the source.
+    to_agent: bool,
     started: Instant,
     /// The budget that is charged when the call has ended.
     budget: Option<Arc<Budget>>,
     /// The time at which the call could first reach the source.
     opened: Instant,
     state: CallProgress,
+}
+
+/// The facts of a call that passed the gate, which count until its outcome is recorded.
+pub(super) struct PassedFacts {
+    pub(super) slot: OutcomeSlot,
+    pub(super) flow: Option<Arc<TracedCall>>,
+    pub(super) revealed: Option<Arc<Call>>,
 }
 
 /// The progress of the call.
@@ -55,13 +67,28 @@ impl Ticket {
         call: Arc<Call>,
         series: Arc<Series>,
         input: &GateInput<'_>,
-        (slot, flow): (OutcomeSlot, Option<Arc<TracedCall>>),
+        PassedFacts { slot, flow, revealed }: PassedFacts,
     ) -> Self {
         let gate = Arc::clone(gate);
         let (record, vault, budget) = (input.record, Arc::clone(input.vault), input.budget.cloned());
         let started = Instant::now();
         let (slot, state) = (Some(slot), CallProgress::Intending);
-        Self { gate, call, series, record, vault, flow, slot, started, opened: started, budget, state }
+        let to_agent = input.to_agent;
+        Self {
+            gate,
+            call,
+            series,
+            record,
+            vault,
+            flow,
+            slot,
+            revealed,
+            to_agent,
+            started,
+            opened: started,
+            budget,
+            state,
+        }
     }
 
     /// Returns the identifier of the call.
@@ -114,7 +141,7 @@ impl Ticket {
         let micros = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         let body = body
             .with("source", self.call.source().as_str())
-            .with(self.call.item.kind.as_str(), &*self.call.item.exposed)
+            .with(self.call.item.kind.as_str(), &*self.call.item.recorded_exposed())
             .with("outcome", outcome)
             .with("micros", micros);
         Event {
@@ -199,7 +226,14 @@ impl Gate {
         let flow = source.filter(|_| self.reads_flow).map(|source| TracedCall::new(session, source, call));
         let given = if self.inspects_results() {
             let (answer, trail) = (Answer::Result(params.clone()), &mut DecisionTrail::new(Detail::Shape));
-            match self.pass_result(call, (vault, &flow), &answer, trail).await {
+            let passed = match revealed(call, vault) {
+                Ok(revealed) => {
+                    let judged = JudgedCall { call, revealed: revealed.as_ref(), vault, flow: &flow };
+                    self.pass_result(&judged, &answer, trail).await
+                }
+                Err(refusal) => Err(refusal),
+            };
+            match passed {
                 Ok(replaced) => replaced.unwrap_or(params),
                 Err(refusal) => {
                     tracing::debug!(source = %call.source(), method = %call.method, ?refusal, "what a source said is withheld");
@@ -237,10 +271,21 @@ impl Gate {
             Answer::Result(result) => objection(&ticket.call.method, result),
             Answer::Error(_) => (None, false),
         };
-        let passed = match objection {
+        let (revealed, vault, flow) = (ticket.revealed.as_ref(), &ticket.vault, &ticket.flow);
+        let judged = JudgedCall { call: &ticket.call, revealed, vault, flow };
+        let mut passed = match objection {
             Some((code, why)) => Err(CallRefusal::denied(code, why)),
-            None => self.pass_result(&ticket.call, (&ticket.vault, &ticket.flow), &answer, &mut trail).await,
+            None => self.pass_result(&judged, &answer, &mut trail).await,
         };
+        let mut restored = None;
+        if ticket.to_agent
+            && let Ok(replaced) = &passed
+        {
+            match self.restore_answer(&judged, &answer, replaced.as_ref().unwrap_or(&received), &mut trail).await {
+                Ok(values) => restored = values,
+                Err(refusal) => passed = Err(refusal),
+            }
+        }
         let mut body = EventBody::new()
             .with("result", recorded_payload(&self.ledger, &received, ticket.record))
             .with("verdicts", trail.entries);
@@ -250,12 +295,14 @@ impl Gate {
             Answer::Result(_) => Ending::Ok,
         };
         match passed {
-            Ok(None) => (answer, ending, body),
-            Ok(Some(replaced)) => {
-                body.set("replaced", recorded_payload(&self.ledger, &replaced, ticket.record));
-                let answer = match answer {
-                    Answer::Result(_) => Answer::Result(replaced),
-                    Answer::Error(_) => Answer::Error(replaced),
+            Ok(replaced) => {
+                if let Some(replaced) = &replaced {
+                    body.set("replaced", recorded_payload(&self.ledger, replaced, ticket.record));
+                }
+                let answer = match (restored.or(replaced), answer) {
+                    (None, answer) => answer,
+                    (Some(given), Answer::Result(_)) => Answer::Result(given),
+                    (Some(given), Answer::Error(_)) => Answer::Error(given),
                 };
                 (answer, ending, body)
             }
@@ -266,52 +313,6 @@ impl Gate {
                 }
                 (refusal.to_answer(), Ending::Withheld, body)
             }
-        }
-    }
-
-    /// Returns what the agent gets instead of the outcome; `None` where it stays byte for byte.
-    async fn pass_result(
-        &self,
-        call: &Arc<Call>,
-        (vault, flow): (&Arc<SessionVault>, &Option<Arc<TracedCall>>),
-        answer: &Answer,
-        trail: &mut DecisionTrail,
-    ) -> Result<Option<Json>, CallRefusal> {
-        let (outcome, failed) = match answer {
-            Answer::Result(json) => (json, false),
-            Answer::Error(json) => (json, true),
-        };
-        let mut view = CallView::before(call, Phase::Result)
-            .with_outcome(outcome.clone(), failed)
-            .with_flow(super::as_facts(flow));
-        self.judge_outcome(&view, trail).await?;
-        let mut replaced = None;
-        for transform in self.transforms.iter().filter(|t| t.on(Phase::Result)) {
-            let keeper = vault.keeper(call.source());
-            match judge::rewrite(transform, &view, keeper, &self.ledger, trail).await? {
-                TransformDecision::Keep => {}
-                TransformDecision::Replace(json) => {
-                    view.outcome = Some(json.clone());
-                    replaced = Some(json);
-                }
-                TransformDecision::Refuse(denial) => return Err(CallRefusal::by_plugin(denial)),
-            }
-        }
-        if replaced.is_some() {
-            self.judge_outcome(&view, trail).await?;
-        }
-        Ok(replaced)
-    }
-
-    /// Asks the policies about an outcome, which can pass or be withheld. It cannot wait for a person: the source has
-    /// acted, and holding the call open would only make the agent try again.
-    async fn judge_outcome(&self, view: &CallView, trail: &mut DecisionTrail) -> Result<(), CallRefusal> {
-        match judge::judge(&self.policies, view, &self.ledger, trail).await?.first() {
-            None => Ok(()),
-            Some(reason) => Err(CallRefusal::quoting(
-                "result-asked",
-                format!("a policy has doubts about the result: {}", reason.concern.message),
-            )),
         }
     }
 }

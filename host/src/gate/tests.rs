@@ -108,6 +108,7 @@ impl Bench {
                 harmless_cell,
                 counts: None,
                 resumed: false,
+                to_agent: false,
             };
             gate.admit(call, &input).await
         })

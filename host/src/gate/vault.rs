@@ -101,16 +101,17 @@ impl SessionVault {
         Arc::new(Keeper { vault: Arc::clone(self), source: source.clone() })
     }
 
-    /// Returns the arguments with every placeholder restored that this call's source may have. `None` if there is none,
-    /// or if the arguments would grow beyond the size of a message: the source then gets the placeholders.
+    /// Returns a text for the source of this call, such as its arguments, with every placeholder restored that the
+    /// source may have. `None` if there is none, or if the text would grow beyond the size of a message: the source then
+    /// gets the placeholders.
     ///
     /// Only values are restored, never keys.
-    pub(super) fn restore(&self, call: &Call) -> Option<Json> {
+    pub(super) fn restore(&self, json: &Json, call: &Call) -> Option<Json> {
         let kept = self.kept.lock();
         if kept.by_placeholder.is_empty() {
             return None;
         }
-        let text = call.arguments.as_str();
+        let text = json.as_str();
         memchr::memmem::find(text.as_bytes(), OPEN.as_bytes())?;
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -124,7 +125,7 @@ impl SessionVault {
                 kept.restore(string, call, &mut out);
             }
             if out.len() > MAX_MESSAGE_BYTES {
-                tracing::warn!(call = %call.id, "restored arguments would be larger than a message may be; nothing is restored");
+                tracing::warn!(call = %call.id, "a restored text would be larger than a message may be; nothing is restored");
                 return None;
             }
             rest = after;

@@ -18,8 +18,8 @@ pub(super) struct FoundOrigins {
 }
 
 impl SessionFlow {
-    /// Looks up arguments.
-    pub(super) fn look_up(&self, arguments: &Json) -> FoundOrigins {
+    /// Looks up what a caller said: its arguments, each in one form or more.
+    pub(super) fn look_up(&self, texts: &[Json]) -> FoundOrigins {
         if self.seen.lock().as_ref().is_none_or(|seen| seen.results.is_empty()) {
             return FoundOrigins::default();
         }
@@ -31,7 +31,7 @@ impl SessionFlow {
             visited: HashSet::new(),
         };
         let mut decoder = Decoder::default();
-        let too_large = values::each_in_arguments(arguments, &mut |part, pointer, text| {
+        let mut visit = |part: Part, pointer: &str, text: &str| {
             let positions = if part == Part::Edges { Positions::AcrossJoints } else { Positions::Every };
             let mut fingerprints =
                 Fingerprints::new(self.key(), positions, |fingerprint| lookup.want(fingerprint, pointer));
@@ -46,7 +46,11 @@ impl SessionFlow {
             if part == Part::Value {
                 lookup.find_phrase(&phrase::pairs(self.key(), text), pointer);
             }
-        });
+        };
+        let mut too_large = false;
+        for text in texts {
+            too_large |= values::each_in_arguments(text, &mut visit);
+        }
         let mut results = lookup.found;
         results.sort_by_key(|(result, _)| std::cmp::Reverse(result.index));
         FoundOrigins { results, cut: too_large || decoder.is_cut() }

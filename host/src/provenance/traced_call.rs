@@ -29,7 +29,8 @@ pub struct TracedCall {
     name: Arc<str>,
     exposed: Arc<str>,
     id: Arc<str>,
-    arguments: Json,
+    /// The caller's own words: the arguments, and whatever else it chose.
+    texts: Vec<Json>,
     /// The session before the call.
     snapshot: FlowSnapshot,
     found: OnceLock<FoundOrigins>,
@@ -38,14 +39,34 @@ pub struct TracedCall {
 impl TracedCall {
     /// Describes a call of this session. Its arguments are looked up when somebody asks for their origins.
     pub fn new(session: &Arc<SessionFlow>, source: SourceFlow, call: &Call) -> Arc<Self> {
+        let mut texts = vec![call.arguments.clone()];
+        if call.item.is_unlisted() {
+            texts.push(Json::of(&serde_json::json!({ call.item.kind.key(): &*call.item.name })));
+        }
         Arc::new(Self {
             session: Arc::clone(session),
             source,
             name: call.source().as_str().into(),
-            exposed: Arc::clone(&call.item.exposed),
+            exposed: call.item.recorded_exposed().into(),
             id: call.id.as_str().into(),
-            arguments: call.arguments.clone(),
+            texts,
             snapshot: session.snapshot(),
+            found: OnceLock::new(),
+        })
+    }
+
+    /// Describes the same call, whose source gets these arguments with values in the places of placeholders: it comes from
+    /// whatever either form comes from.
+    #[must_use]
+    pub(crate) fn with_values(&self, arguments: &Json) -> Arc<Self> {
+        Arc::new(Self {
+            session: Arc::clone(&self.session),
+            source: self.source.clone(),
+            name: Arc::clone(&self.name),
+            exposed: Arc::clone(&self.exposed),
+            id: Arc::clone(&self.id),
+            texts: self.texts.iter().chain([arguments]).cloned().collect(),
+            snapshot: self.snapshot.clone(),
             found: OnceLock::new(),
         })
     }
@@ -100,7 +121,7 @@ impl TracedCall {
     }
 
     fn found(&self) -> &FoundOrigins {
-        self.found.get_or_init(|| self.session.look_up(&self.arguments))
+        self.found.get_or_init(|| self.session.look_up(&self.texts))
     }
 
     fn origin(&self, (result, pointer): &(SeenResult, String)) -> Origin {

@@ -1,7 +1,5 @@
 //! The texts in a JSON value: every string and number, and those inside of strings that hold JSON themselves.
 
-use std::borrow::Cow;
-
 use super::fingerprint::JOINT;
 use crate::protocol::{Json, string_end};
 
@@ -96,27 +94,39 @@ pub(super) fn each_in_arguments(arguments: &Json, visit: &mut dyn FnMut(Part, &s
     false
 }
 
-/// Returns the beginnings and ends of values as one text, with a joint before each value.
+/// Returns the beginnings and ends of values as one text, with a joint between two values: of the first one only the end,
+/// and of the last one only the beginning, as nothing joins their other ends.
 fn joined_edges<'a>(values: impl Iterator<Item = &'a str>) -> String {
-    let mut joined = String::new();
-    for value in values {
-        joined.push(JOINT);
-        joined.push_str(&edges(value));
+    let (mut joined, mut values, mut is_first) = (String::new(), values.peekable(), true);
+    while let Some(value) = values.next() {
+        if !is_first {
+            joined.push(JOINT);
+        }
+        let (beginning, end) = (end_of_beginning(value), start_of_end(value));
+        match (is_first, values.peek().is_none()) {
+            (true, _) => joined.push_str(value.get(end..).unwrap_or_default()),
+            (_, true) => joined.push_str(value.get(..beginning).unwrap_or_default()),
+            _ if beginning < end => {
+                let parts = [value.get(..beginning), Some("\n"), value.get(end..)];
+                joined.extend(parts.into_iter().flatten());
+            }
+            _ => joined.push_str(value),
+        }
+        is_first = false;
     }
     joined
 }
 
-/// Returns the beginning and the end of a text, or the whole text if it is short.
-fn edges(text: &str) -> Cow<'_, str> {
-    let alphanumeric = |(_, c): &(usize, char)| c.is_alphanumeric();
-    let from = text.char_indices().filter(alphanumeric).nth(EDGE).map(|(at, _)| at);
-    let to = text.char_indices().rev().filter(alphanumeric).nth(EDGE).map(|(at, c)| at + c.len_utf8());
-    match (from, to) {
-        (Some(from), Some(to)) if from < to => {
-            Cow::Owned([text.get(..from), Some("\n"), text.get(to..)].into_iter().flatten().collect())
-        }
-        _ => Cow::Borrowed(text),
-    }
+/// Returns the place behind the first [`EDGE`] letters and digits of a text.
+fn end_of_beginning(text: &str) -> usize {
+    let letters = text.char_indices().filter(|(_, c)| c.is_alphanumeric());
+    letters.map(|(at, _)| at).nth(EDGE).unwrap_or(text.len())
+}
+
+/// Returns the place before the last [`EDGE`] letters and digits of a text.
+fn start_of_end(text: &str) -> usize {
+    let letters = text.char_indices().rev().filter(|(_, c)| c.is_alphanumeric());
+    letters.map(|(at, c)| at + c.len_utf8()).nth(EDGE).unwrap_or_default()
 }
 
 /// All values of arguments, one after the other.

@@ -76,7 +76,8 @@ impl ConfiguredSession {
             return;
         }
         let item = &target.item;
-        let mut body = EventBody::new().with("source", item.source.as_str()).with(item.kind.as_str(), &*item.exposed);
+        let mut body =
+            EventBody::new().with("source", item.source.as_str()).with(item.kind.as_str(), &*item.recorded_exposed());
         if changes.links > 0 {
             body.set("links", changes.links);
         }

@@ -26,6 +26,7 @@ impl<'a> GateInput<'a> {
             harmless_cell: target.upstream.is_harmless(),
             counts: Some(&session.continuations.counts),
             source_flow: session.context.gate.reads_flow().then(|| target.upstream.flow(call)),
+            to_agent: false,
             ..Self::of_question(session, &target.upstream, peer)
         }
     }
@@ -54,6 +55,7 @@ impl<'a> GateInput<'a> {
             peer,
             counts: None,
             resumed: false,
+            to_agent: true,
         }
     }
 }

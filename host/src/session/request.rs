@@ -125,7 +125,8 @@ impl<'a> SessionRequest<'a> {
         resumed: bool,
     ) -> Result<AdmittedCall, Answer> {
         let Self { session, method, params, peer, restored } = self;
-        let call = Call::new(method, params.clone(), &session.caller, target.item.clone(), target.risk);
+        let params = session.without_foreign_task(method, params, &target.upstream);
+        let call = Call::new(method, params, &session.caller, target.item.clone(), target.risk);
         let call = Call { attempt, restored: *restored, ..call };
         let input = GateInput { resumed, ..GateInput::of_call(session, target, peer, &call) };
         let admitted = session.context.gate.admit(call, &input).await;

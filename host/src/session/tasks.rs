@@ -14,7 +14,7 @@ use super::request::SessionRequest;
 use super::round_trips::released;
 use super::target::names_source;
 use crate::agent::AgentPeer;
-use crate::call::Risk;
+use crate::call::{Params, Risk};
 use crate::context::Upstream;
 use crate::item::ItemKind;
 use crate::lockfile::Acceptance;
@@ -79,6 +79,11 @@ impl Tasks {
 
     fn source(&self, id: &str) -> Option<Arc<Upstream>> {
         self.0.lock().get(id).map(|task| task.upstream.clone())
+    }
+
+    /// Reports whether a source has begun the task of this id for the caller.
+    fn has(&self, id: &str, upstream: &Upstream) -> bool {
+        self.0.lock().get(id).is_some_and(|task| task.upstream.config.name == upstream.config.name)
     }
 
     /// Returns a question as the agent was shown it, if its source has put it in the same words before.
@@ -159,6 +164,19 @@ impl Execution<'_> {
 }
 
 impl ConfiguredSession {
+    /// Returns parameters that name, as the task that they belong to, none but one that this source began for this caller:
+    /// any other id would be a text that nobody judges.
+    pub(super) fn without_foreign_task(&self, method: &Method, params: &Params, upstream: &Upstream) -> Params {
+        let related = params.meta().and_then(|meta| Some((meta, meta.get(meta::RELATED_TASK)?)));
+        let Some((facts, related)) = related else { return params.clone() };
+        let id = related.get_str(meta::TASK_ID);
+        if id.is_some_and(|id| self.continuations.tasks.has(&id, upstream)) {
+            return params.clone();
+        }
+        let whole = params.as_json().with("_meta", &facts.without(meta::RELATED_TASK));
+        whole.map_or_else(|| params.clone(), |whole| Params::parse(method, whole))
+    }
+
     /// Returns the state of a task, with the questions that the agent may be asked. A question that was shown once is
     /// shown as it was.
     pub(super) async fn with_task_questions(

@@ -67,6 +67,8 @@ pub(crate) struct SupervisionConfig {
     pub(crate) timeout: Duration,
     pub(crate) concurrency: ConcurrencyLimit,
     pub(crate) lifecycle: ConnectionReuse,
+    /// The largest number of connections that sessions have to themselves, or calls where each has one.
+    pub(crate) max_connections: usize,
     /// The time for which an unused connection is kept.
     pub(crate) idle: Duration,
     /// True if the source stays connected even without a session.
@@ -88,6 +90,7 @@ impl SupervisionConfig {
             timeout: config.timeout,
             concurrency: ConcurrencyLimit::new(&config.name, config.concurrency),
             lifecycle: config.lifecycle,
+            max_connections: config.max_connections,
             idle: config.idle,
             eager: config.eager,
             era: config.era,

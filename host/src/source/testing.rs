@@ -95,6 +95,7 @@ pub(crate) fn supervision(timeout: Duration) -> SupervisionConfig {
         timeout,
         concurrency: ConcurrencyLimit::new(&"test".parse().unwrap(), None),
         lifecycle: ConnectionReuse::Warm,
+        max_connections: 256,
         idle: Duration::from_secs(24 * 60 * 60),
         eager: false,
         era: None,

@@ -14,7 +14,7 @@ use std::cell::RefCell;
 
 use crate::{Ask, Call, Concern, Flow, Grant, Lines, Origin, Phase, Risk, Scope, Trust, Vault};
 
-pub use session::set_session_calls;
+pub use session::{set_budget, set_session_calls};
 
 /// A call whose facts the test sets. A new one is in the call phase, risky, of medium trust, and has no arguments.
 #[derive(Debug, Clone)]

@@ -1,7 +1,8 @@
 //! What the agent has done before in the session of the call that a policy judges.
 //!
 //! A policy that calls these functions imports `session`, which needs no grant. `portcullis replay` cannot judge by it.
-//! Outside a component both numbers are those of [`fake::set_session_calls`](crate::fake::set_session_calls), and 0 without it.
+//! Outside a component both numbers are those of [`fake::set_session_calls`](crate::fake::set_session_calls), and 0 without it; the
+//! budget is that of [`fake::set_budget`](crate::fake::set_budget).
 //!
 //! ```
 //! use portcullis_plugin::{Verdict, fake::set_session_calls, session};
@@ -25,6 +26,24 @@ pub fn calls() -> u32 {
 #[must_use]
 pub fn calls_of_item() -> u32 {
     host::calls_of_item()
+}
+
+/// A limit of the budget of a profile: `name` is `calls`, `bytes` or `time` (in milliseconds), `amount` the most that can be left, and
+/// `left` what was left when the call came.
+pub use host::BudgetLimit;
+
+/// Returns the limits of the budget of the caller's profile, which all of its callers share; none if the profile has no budget.
+///
+/// ```
+/// use portcullis_plugin::fake::set_budget;
+/// use portcullis_plugin::session::{BudgetLimit, budget};
+///
+/// set_budget(vec![BudgetLimit { name: "calls".to_owned(), amount: 100, left: 3 }]);
+/// assert!(budget().iter().any(|limit| limit.left < 10), "the last ten are for what a person asks for");
+/// ```
+#[must_use]
+pub fn budget() -> Vec<BudgetLimit> {
+    host::budget()
 }
 
 #[cfg(target_arch = "wasm32")]

@@ -71,7 +71,7 @@ impl Full {
             "tools/call" if text("name") == "level" => json!({ "content": [{ "type": "text", "text": self.level }] }),
             "tools/call" if text("name") == "cancelled" => return false,
             "tools/call" => {
-                self.ask(&text("name"), id);
+                self.ask(&text("name"), &params, id);
                 return true;
             }
             "prompts/list" => json!({ "prompts": [{ "name": "greet", "arguments": [{ "name": "who" }] }] }),
@@ -108,10 +108,12 @@ impl Full {
         true
     }
 
-    fn ask(&mut self, tool: &str, call: Value) {
+    fn ask(&mut self, tool: &str, params: &Value, call: Value) {
+        let about = params.pointer("/arguments/about").and_then(Value::as_str).unwrap_or_default();
+        let message = format!("Your name? {about}");
         let form = |field: &str| {
             let schema = json!({ "type": "object", "properties": { field: { "type": "string" } } });
-            json!({ "message": "Your name?", "requestedSchema": schema, "_meta": { "progressToken": "asked" } })
+            json!({ "message": message.trim_end(), "requestedSchema": schema, "_meta": { "progressToken": "asked" } })
         };
         let (method, params) = match tool {
             "elicit" | "linger" => ("elicitation/create", form("name")),

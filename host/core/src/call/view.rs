@@ -4,7 +4,7 @@ mod builder;
 
 use std::sync::Arc;
 
-use super::{Call, EarlierCalls, Phase, Risk, TrustLevel};
+use super::{BudgetLimit, Call, EarlierCalls, Phase, Risk, TrustLevel};
 use crate::flow::CallFlow;
 use crate::name::{ProfileName, SourceName};
 use crate::principal::Principal;
@@ -148,6 +148,13 @@ impl CallView {
         self.call.risk
     }
 
+    /// Returns the same view of another form of the call.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of_form(&self, call: &Arc<Call>) -> Self {
+        Self { call: Arc::clone(call), ..self.clone() }
+    }
+
     /// Returns the source's answer in the phase [`Phase::Result`]: a result, or a JSON-RPC error object.
     #[must_use]
     pub fn outcome(&self) -> Option<&Json> {
@@ -172,5 +179,12 @@ impl CallView {
     #[must_use]
     pub fn earlier_calls(&self) -> EarlierCalls {
         self.call.earlier
+    }
+
+    /// Returns the limits of the budget of the caller's profile, with what is left of each. None if the profile has no
+    /// budget, and in the phase `list`.
+    #[must_use]
+    pub fn budget(&self) -> &[BudgetLimit] {
+        &self.call.budget
     }
 }

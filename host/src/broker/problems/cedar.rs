@@ -1,10 +1,12 @@
-//! Policies of the built-in policy `cedar` that name a source, a profile, an item or a caller that there is not. A `forbid`
-//! about it would forbid nothing, and nobody would notice.
+//! Policies of the built-in policy `cedar` that name a source, a profile, an item or a caller that there is not, or compare
+//! an attribute with a word that it never has. A `forbid` about it would forbid nothing, and nobody would notice.
 
 use std::collections::BTreeSet;
 
+use crate::call::{Risk, TrustLevel};
 use crate::config::{Config, PluginConfig, PluginRef, most_similar};
 use crate::item::{Item, ItemKind};
+use crate::protocol::Method;
 
 /// The principals of callers without a name of their own.
 const NAMELESS: [&str; 4] = ["token", "local", "cli", "anonymous"];
@@ -30,11 +32,50 @@ enum Token<'a> {
     Sign(&'a str),
 }
 
-/// Returns a sentence for each entity that does not exist, or that nothing can equal.
+/// Returns a sentence for each entity that does not exist, or that nothing can equal, and for each word that an attribute
+/// never has.
 pub(super) fn unknown(config: &Config, items: &[&Item]) -> Vec<String> {
     let is_cedar = |policy: &&PluginConfig| policy.plugin == PluginRef::Builtin("cedar".to_owned());
     let texts = config.policies.iter().filter(is_cedar).filter_map(|policy| policy.settings.get("policies")?.as_str());
-    texts.flat_map(entities).filter_map(|entity| fault(&entity, config, items)).collect()
+    let faults = |text| {
+        let tokens = tokens(text);
+        let entities = entities(&tokens).into_iter().filter_map(|entity| fault(&entity, config, items));
+        entities.chain(words_without_effect(&tokens)).collect::<Vec<_>>()
+    };
+    texts.flat_map(faults).collect()
+}
+
+/// Returns a sentence for each text that is compared with an attribute of few values, and is none of them.
+fn words_without_effect(tokens: &[(usize, Token<'_>)]) -> Vec<String> {
+    let compared = tokens.windows(5).filter_map(|window| match window {
+        [
+            (_, Token::Name(of)),
+            (_, Token::Sign(".")),
+            (_, Token::Name(attribute)),
+            (line, Token::Sign("==" | "!=")),
+            (_, Token::Text(word)),
+        ] => Some((*of, *attribute, *line, word)),
+        _ => None,
+    });
+    let fault = |(of, attribute, line, word): (&str, &str, usize, &String)| {
+        let known: BTreeSet<&str> = match (of, attribute) {
+            ("principal", "trust") => TrustLevel::ALL.map(TrustLevel::as_str).into(),
+            ("context", "risk") => [Risk::Harmless, Risk::Risky].map(Risk::as_str).into(),
+            // A source may have methods of its own, but none that looks like one of the protocol.
+            ("context", "method") => match Method::from(word.as_str()) {
+                unknown @ Method::Unknown(_) if unknown.is_reserved() => BTreeSet::new(),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        let place = format!("`builtin:cedar`, line {line} of its policies: `{of}.{attribute}` is never \"{word}\"");
+        match known.iter().map(|word| format!("\"{word}\"")).reduce(|all, word| format!("{all}, {word}")) {
+            _ if known.contains(word.as_str()) => None,
+            Some(known) => Some(format!("{place}, but one of {known}")),
+            None => Some(format!("{place}, which is no method of MCP")),
+        }
+    };
+    compared.filter_map(fault).collect()
 }
 
 fn fault(entity: &NamedEntity, config: &Config, items: &[&Item]) -> Option<String> {
@@ -72,8 +113,7 @@ fn fault(entity: &NamedEntity, config: &Config, items: &[&Item]) -> Option<Strin
 }
 
 /// Returns the entities that a text names, in their order.
-fn entities(text: &str) -> Vec<NamedEntity> {
-    let tokens = tokens(text);
+fn entities(tokens: &[(usize, Token<'_>)]) -> Vec<NamedEntity> {
     let mut found = Vec::new();
     for (at, window) in tokens.windows(3).enumerate() {
         if let [(line, Token::Name(kind)), (_, Token::Sign("::")), (_, Token::Text(id))] = window {
@@ -112,7 +152,8 @@ fn tokens(text: &str) -> Vec<(usize, Token<'_>)> {
                 length
             }
             _ => {
-                let length = if rest.starts_with("::") || rest.starts_with("==") { 2 } else { first.len_utf8() };
+                let is_double = ["::", "==", "!="].iter().any(|sign| rest.starts_with(sign));
+                let length = if is_double { 2 } else { first.len_utf8() };
                 tokens.push((line, Token::Sign(rest.get(..length).unwrap_or_default())));
                 length
             }
@@ -146,10 +187,26 @@ mod tests {
     fn entities_are_found_outside_of_comments_and_texts() {
         let text = "// Source::\"no\"\npermit (principal == Profile::\"p\", action, resource in [Source::\"a\", Tool::\"b\"])\n\
                     when { context.input.x like \"Source::\\\"c\\\"\" && resource == Source :: \"d\" };";
-        let found = entities(text);
+        let found = entities(&tokens(text));
         let plain: Vec<_> = found.iter().map(|it| (it.kind.as_str(), it.id.as_str(), it.line)).collect();
         assert_eq!(plain, [("Profile", "p", 2), ("Source", "a", 2), ("Tool", "b", 2), ("Source", "d", 3)]);
         assert_eq!(found[0].compared, Some(("principal".to_owned(), "==".to_owned())));
+    }
+
+    #[test]
+    fn a_word_that_an_attribute_never_has_is_named_with_its_line() {
+        let text = "permit (principal, action, resource) when { principal.trust == \"hihg\" || principal.trust == \"high\" };\n\
+                    forbid (principal, action, resource) when { context.risk != \"harmles\" && context.input.risk == \"any\" };\n\
+                    forbid (principal, action, resource) when { context.method == \"prompts/gett\" };\n\
+                    forbid (principal, action, resource) when { context.method == \"acme/reindex\" };";
+        assert_eq!(
+            words_without_effect(&tokens(text)),
+            [
+                "`builtin:cedar`, line 1 of its policies: `principal.trust` is never \"hihg\", but one of \"high\", \"low\", \"medium\", \"sandbox\"",
+                "`builtin:cedar`, line 2 of its policies: `context.risk` is never \"harmles\", but one of \"harmless\", \"risky\"",
+                "`builtin:cedar`, line 3 of its policies: `context.method` is never \"prompts/gett\", which is no method of MCP",
+            ]
+        );
     }
 
     #[test]

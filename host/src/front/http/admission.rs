@@ -157,6 +157,17 @@ impl Admission {
         })
     }
 
+    /// Checks that a caller that was admitted still is: its token may have been withdrawn while its body arrived or its
+    /// session was opened.
+    pub(crate) fn confirm(&self, caller: &AdmittedCaller) -> Result<(), HttpRefusal> {
+        match (&self.tokens, caller.token) {
+            (Some(tokens), Some(mark)) if !tokens.now().has(mark) => {
+                Err(self.refuse("this token was withdrawn", Some("invalid_token")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the tokens of the broker's own if they have changed since the last time that this was asked. Sessions that
     /// were opened by others end.
     pub(crate) fn changed_tokens(&self) -> Option<Arc<AccessTokens>> {

@@ -1,5 +1,7 @@
 //! Questions over HTTP: a person reads those that are open, and answers them, with a token of their own.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode};
@@ -7,6 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use http_body_util::{BodyExt as _, Limited};
 use jiff::Timestamp;
 
+use super::body::ARRIVAL;
 use super::reply::HttpRefusal;
 use crate::front::backend::Backend;
 use crate::gate::{GivenAnswer, InboxError};
@@ -34,10 +37,11 @@ pub(super) fn is_about(path: &str) -> bool {
     path.strip_prefix(APPROVALS_PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Lists the questions, shows one, or answers one in the name of `person`.
+/// Lists the questions, shows one, or answers one in the name of a person. `person` returns who that is when the answer has
+/// arrived, or why nobody may answer any more.
 pub(super) async fn serve(
     backend: &dyn Backend,
-    person: &str,
+    person: impl Fn() -> Result<Option<Arc<str>>, HttpRefusal>,
     method: &Method,
     path: &str,
     body: Body,
@@ -48,6 +52,8 @@ pub(super) async fn serve(
         (&Method::GET, id) => backend.question(id).map(|question| json(&question)).map_err(|error| refusal(&error)),
         (&Method::POST, id) if !id.is_empty() => {
             let answer = read(body).await?;
+            let gone = || refused(StatusCode::UNAUTHORIZED, "nobody may answer questions here any more");
+            let person = person()?.ok_or_else(gone)?;
             let answered = backend.answer(id, &answer, &format!("person:{person}")).await;
             answered.map(|answered| json(&answered)).map_err(|error| refusal(&error))
         }
@@ -61,7 +67,11 @@ fn refusal(error: &InboxError) -> HttpRefusal {
         InboxError::Ambiguous(_) | InboxError::Scope { .. } | InboxError::End(_) => StatusCode::BAD_REQUEST,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };
-    HttpRefusal::new(status, RpcError::INVALID_REQUEST, error.to_string())
+    refused(status, error.to_string())
+}
+
+fn refused(status: StatusCode, message: impl Into<String>) -> HttpRefusal {
+    HttpRefusal::new(status, RpcError::INVALID_REQUEST, message)
 }
 
 fn json(value: &impl serde::Serialize) -> Response {
@@ -73,7 +83,9 @@ async fn read(body: Body) -> Result<GivenAnswer, HttpRefusal> {
         let message = format!("an answer is JSON such as {{\"approve\": true, \"scope\": \"once\"}}: {why}");
         HttpRefusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message)
     };
-    let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await.map_err(|error| refuse(error.to_string()))?;
+    let body = tokio::time::timeout(ARRIVAL, Limited::new(body, MAX_ANSWER_BYTES).collect()).await;
+    let body = body.map_err(|_| refuse(format!("it took longer than {} s to arrive", ARRIVAL.as_secs())))?;
+    let body = body.map_err(|error| refuse(error.to_string()))?;
     let answer = serde_json::from_slice(&body.to_bytes()).map_err(|error| refuse(error.to_string()))?;
     let PersonsAnswer { approve, scope, until } = answer;
     let until = until.map(|until| until.parse::<Timestamp>().map_err(|error| refuse(format!("`until`: {error}"))));

@@ -23,7 +23,7 @@ const SMALL_BYTES: usize = 64 * 1024;
 
 /// The longest time that a request's body may take to arrive. 64 MiB pass in that time at 0.6 MB/s; a slower sender
 /// holds its share no longer.
-const ARRIVAL: Duration = Duration::from_secs(120);
+pub(super) const ARRIVAL: Duration = Duration::from_secs(120);
 
 /// The longest time that a request's body may wait for room. Longer than calls take that need no person; shorter than
 /// clients wait.

@@ -28,6 +28,7 @@ pub(crate) async fn post(
     headers::check_content_type(headers)?;
     headers::check_accept(headers)?;
     let text = shared.bodies.read(body, &caller.principal).await?;
+    shared.admission.confirm(caller)?;
     let message = Message::parse(text.clone()).map_err(|error| HttpRefusal::parse_error(&text, &error))?;
     if headers::is_modern(headers, &message)? {
         modern_message(shared, caller, headers, message).await
@@ -81,6 +82,7 @@ async fn modern_notification(
     let session = shared.sessions.modern(caller, &agent)?;
     let handle = handle(shared, caller, &session, agent).await;
     let handle = handle.map_err(|error| HttpRefusal::of(StatusCode::INTERNAL_SERVER_ERROR, None, &error))?;
+    shared.admission.confirm(caller)?;
     handle.notified(notification);
     Ok(reply::accepted())
 }
@@ -121,6 +123,7 @@ async fn modern_request(
         let agree = params::check(headers, &tools, params);
         agree.map_err(|why| bad_request(&RpcError::new(RpcError::HEADER_MISMATCH, why)).because("mismatch"))?;
     }
+    shared.admission.confirm(caller)?;
     let (out, messages) = MessageSender::queue(shared.room(caller));
     // Ids need to be unique only among the requests of one stream, and this request has a stream of its own.
     match modern::serve(&handle, &client, request, &out, &shared.calls.stream()) {
@@ -179,6 +182,7 @@ async fn initialize(shared: &FrontShared, caller: &AdmittedCaller, request: Requ
             if let Ok(id) = HeaderValue::from_str(&session) {
                 response.headers_mut().insert(HeaderName::from_static(header::SESSION_ID), id);
             }
+            shared.admission.confirm(caller)?;
             shared.sessions.add(session, caller.clone(), agent)?;
             Ok(response)
         }

@@ -9,7 +9,7 @@ fn sent(value: &str, from: &str, restore_to: &[&str], arguments: &str) -> String
     let params = Json::of(&json!({ "name": "files__read", "arguments": call.arguments }));
     let params = Params::parse(&Method::ToolsCall, params);
     let call = Arc::new(Call { params, ..call });
-    let restored = vault.restore(&call);
+    let restored = vault.restore(&call.arguments, &call);
     let permit = Permit::new(call, restored.as_ref(), false);
     permit.source_params().get("arguments").unwrap().as_str().replace(&placeholder, "[[p]]")
 }
@@ -38,11 +38,11 @@ fn globs_that_are_too_much_restore_nothing_and_break_nothing() {
         let keeper = vault.keeper(&"files".parse().unwrap());
         let placeholder = keeper.protect("p", "secret", restore_to);
         let call = view(&format!(r#"{{"to":"{placeholder}"}}"#)).call;
-        assert!(vault.restore(&call).is_none(), "{placeholder}");
+        assert!(vault.restore(&call.arguments, &call).is_none(), "{placeholder}");
         // The vault still keeps what is reasonable.
         let placeholder = keeper.protect("p", "secret", vec!["files__*".to_owned()]);
         let call = view(&format!(r#"{{"to":"{placeholder}"}}"#)).call;
-        assert_eq!(vault.restore(&call).unwrap().as_str(), r#"{"to":"secret"}"#);
+        assert_eq!(vault.restore(&call.arguments, &call).unwrap().as_str(), r#"{"to":"secret"}"#);
     }
 }
 
@@ -83,7 +83,8 @@ fn sent_to_both(arguments: &str) -> [String; 2] {
     ["files", "mail"].map(|source| {
         let mut call = Call::clone(&view(&filled).call);
         call.item = Arc::new(Item { source: source.parse().unwrap(), ..Item::clone(&call.item) });
-        let restored = vault.restore(&call).map_or(filled.clone(), |restored| restored.as_str().to_owned());
+        let restored =
+            vault.restore(&call.arguments, &call).map_or(filled.clone(), |restored| restored.as_str().to_owned());
         restored.replace(&files, "[[files]]").replace(&mail, "[[mail]]")
     })
 }
@@ -121,7 +122,7 @@ fn a_placeholder_within_a_value_is_not_put_back_with_it() {
     // A source writes what looks like a value around the placeholder of another source, to get that value with its own.
     let outer = keeper("files").protect("p", &format!("x{inner}x"), vec![]);
     let call = Call::clone(&view(&format!("{{\"a\":\"{outer}\"}}")).call);
-    assert_eq!(vault.restore(&call).unwrap().as_str(), format!("{{\"a\":\"x{inner}x\"}}"));
+    assert_eq!(vault.restore(&call.arguments, &call).unwrap().as_str(), format!("{{\"a\":\"x{inner}x\"}}"));
 }
 
 #[test]
@@ -147,14 +148,17 @@ fn a_source_that_guesses_a_value_of_another_gets_nothing_for_the_placeholder_of_
     let files = vault.keeper(&"files".parse().unwrap()).protect("p", "guessed", vec![]);
     let mut call = Call::clone(&view(&format!(r#"{{"a":"{files}"}}"#)).call);
     call.item = Arc::new(Item { source: "mail".parse().unwrap(), ..Item::clone(&call.item) });
-    assert!(vault.restore(&call).is_none());
+    assert!(vault.restore(&call.arguments, &call).is_none());
 }
 
 #[test]
 fn a_source_that_floods_a_vault_takes_no_room_from_the_others() {
     let vault = Arc::new(SessionVault::default());
     let keeper = |source: &str| vault.keeper(&source.parse().unwrap());
-    let restored = |placeholder: &str| vault.restore(&view(&format!(r#"{{"a":"{placeholder}"}}"#)).call).is_some();
+    let restored = |placeholder: &str| {
+        let call = view(&format!(r#"{{"a":"{placeholder}"}}"#)).call;
+        vault.restore(&call.arguments, &call).is_some()
+    };
     let (flood, files) = (keeper("flood"), keeper("files"));
     // Large values reach the limit in bytes, and small ones that in number.
     let large =

@@ -34,6 +34,7 @@ pub(super) fn input<'a>(
         harmless_cell: false,
         counts: None,
         resumed: false,
+        to_agent: false,
     }
 }
 

@@ -40,7 +40,7 @@ fn arguments_that_repeat_a_block_of_every_result_are_looked_up_in_one_pass() {
         see(&session, "web", &[UNTRUSTED], &format!("part{n:04} {block}"));
     }
     let parts: String = (0..MAX_RESULTS).map(|n| format!("part{n:04} ")).collect();
-    let found = session.look_up(&Json::of(&json!({ "a": parts, "b": "x".repeat(1_000_000) })));
+    let found = session.look_up(&[Json::of(&json!({ "a": parts, "b": "x".repeat(1_000_000) }))]);
     assert_eq!(found.results.len(), MAX_RESULTS);
     assert!(!found.cut);
 }
@@ -92,7 +92,7 @@ fn a_session_with_too_many_kinds_of_results_is_not_traced_any_more() {
     see(&session, "source0", &[UNTRUSTED], "the same text");
     let arguments = json!({ "text": "the same text" });
     assert!(call(&session, "out", &[], &arguments).is_traced());
-    assert_eq!(session.look_up(&Json::of(&arguments)).results.len(), MAX_KINDS + 1);
+    assert_eq!(session.look_up(&[Json::of(&arguments)]).results.len(), MAX_KINDS + 1);
     see(&session, "source0", &[PRIVATE], "the same text");
     let call = call(&session, "out", &[], &json!({}));
     assert!(!call.is_traced());

@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 
 use super::{SessionCatalog, VisibleItem, may_see, recorded_names};
 use crate::call::Cause;
-use crate::catalog::{Catalog, ContestedName, ItemFilter};
+use crate::catalog::{Catalog, ContestedName, ItemFilter, borrowed_names};
 use crate::config::{Exposure, ProfileConfig, Schemas};
 use crate::context::{FlagState, FlaggedDefinition, MAX_REMARKS, OfferedItems, RepairedTool, Upstream};
 use crate::gate::risk_of;
@@ -174,6 +174,7 @@ impl ConfiguredSession {
         let lists = offered.usable.iter().map(|(_, _, list)| list.items.to_vec());
         let (catalog, mut contested) = Catalog::merge(lists);
         contested.extend(contested_by_broker(&self.profile, kind, &catalog));
+        contested.extend(borrowed_names(&self.context.config, kind, &catalog));
         if kind == ItemKind::Tool {
             for (missing, _) in offered.absent.iter().filter(|(missing, _)| missing.config.group.is_none()) {
                 let names = missing.described_tools();

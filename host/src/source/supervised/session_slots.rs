@@ -7,38 +7,41 @@ use std::sync::Arc;
 use super::slot::ConnectionSlot;
 use crate::call::SessionId;
 
-/// The largest number of sessions that may have a connection (most often a process) of their own to one source at a
-/// time, or of calls where each has one. As many as the agents of one machine or team use at once, and not so many that
-/// they exhaust the machine.
-pub(super) const MAX_OWN: usize = 256;
-
-/// The largest number of own connections that the sessions of one principal may have, so that there is always room for
-/// another principal.
-pub(super) const MAX_OF_ONE: usize = MAX_OWN / 4 * 3;
-
 /// The number of own connections that a principal's sessions must have before a further session is given the tools that
 /// were listed to another one which declared the same capabilities, instead of connecting only to list them again.
 pub(super) const REUSE_FROM: usize = 16;
 
 /// The connection slots of the sessions that need their own.
-#[derive(Default)]
 pub(super) struct SessionSlots {
     /// All slots, including those without a connection: they keep the settings that the next connection must be told.
     slots: HashMap<SessionId, Arc<ConnectionSlot>>,
     /// The slots that have a connection, or make one.
     placed: HashMap<SessionId, Arc<ConnectionSlot>>,
+    /// The largest number of these.
+    most: usize,
 }
 
 /// The error that all places are taken by connections that are in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AllSlotsInUse {
-    /// The principal that wants another has its full share, all in use.
-    Share,
-    /// All places are in use, by several principals.
-    All,
+    /// The principal that wants another has its full share, which is this number, all in use.
+    Share(usize),
+    /// All places, which are this number, are in use by several principals.
+    All(usize),
 }
 
 impl SessionSlots {
+    /// Makes the slots of a source, of which at most this number have a connection.
+    pub(super) fn new(most: usize) -> Self {
+        Self { slots: HashMap::new(), placed: HashMap::new(), most }
+    }
+
+    /// Returns the largest number of connections that the sessions of one principal may have, so that there is room for
+    /// another principal where there can be two.
+    pub(super) fn share(&self) -> usize {
+        (self.most * 3 / 4).max(1)
+    }
+
     pub(super) fn get(&self, session: &SessionId) -> Option<&Arc<ConnectionSlot>> {
         self.slots.get(session)
     }
@@ -84,15 +87,15 @@ impl SessionSlots {
         if self.placed.contains_key(&owner.session) {
             return Ok((false, None));
         }
-        let leaving = if self.count(&owner.principal) >= MAX_OF_ONE {
-            Some(self.least_needed(Some(&owner.principal)).ok_or(AllSlotsInUse::Share)?)
-        } else if self.placed.len() >= MAX_OWN {
+        let leaving = if self.count(&owner.principal) >= self.share() {
+            Some(self.least_needed(Some(&owner.principal)).ok_or(AllSlotsInUse::Share(self.share()))?)
+        } else if self.placed.len() >= self.most {
             let mut counts: HashMap<&str, usize> = HashMap::new();
             for placed in self.placed.values().filter_map(|slot| slot.owner()) {
                 *counts.entry(&placed.principal).or_default() += 1;
             }
             let most = counts.into_iter().max_by_key(|(_, count)| *count).map(|(principal, _)| principal);
-            Some(self.least_needed(most).or_else(|| self.least_needed(None)).ok_or(AllSlotsInUse::All)?)
+            Some(self.least_needed(most).or_else(|| self.least_needed(None)).ok_or(AllSlotsInUse::All(self.most))?)
         } else {
             None
         };

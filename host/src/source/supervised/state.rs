@@ -15,7 +15,7 @@ use super::eras::KnownEras;
 use super::machine::ConnectionEvent;
 use super::recent_discoveries::RecentDiscoveries;
 use super::session_settings;
-use super::session_slots::{AllSlotsInUse, MAX_OF_ONE, MAX_OWN, REUSE_FROM, SessionSlots};
+use super::session_slots::{AllSlotsInUse, REUSE_FROM, SessionSlots};
 use super::slot::{ConnectionSlot, HealthTracker, SlotOwner, WaitPolicy};
 use super::{Connector, SupervisionConfig};
 use crate::call::{Cause, Outcome};
@@ -83,6 +83,8 @@ impl<D> SupervisorState<D> {
             changes: Arc::default(),
         });
         let eras = KnownEras::of(supervision.era);
+        let own = Mutex::new(SessionSlots::new(supervision.max_connections));
+        let single = Arc::new(Semaphore::new(supervision.max_connections));
         Self {
             connector,
             deadlines: HandshakeDeadlines::default(),
@@ -91,9 +93,9 @@ impl<D> SupervisorState<D> {
             shared: ConnectionSlot::new(&counters, None, EraChoice::ModernFirst),
             shared_by_legacy: OnceLock::new(),
             counters,
-            own: Mutex::default(),
+            own,
             recent_discoveries: Mutex::default(),
-            single: Arc::new(Semaphore::new(MAX_OWN)),
+            single,
             closes: watch::Sender::new(false),
             closing: Mutex::default(),
             eras,
@@ -140,7 +142,8 @@ impl<D: Connector> SupervisorState<D> {
         self: &Arc<Self>,
         client: &Arc<dyn SourceClient>,
     ) -> Result<(SingleUseConnection<D>, Discovery), SourceError> {
-        let full = || Cause::own(format!("{MAX_OWN} calls have a connection to this source already"));
+        let most = self.supervision.max_connections;
+        let full = || Cause::own(format!("{most} calls have a connection to this source already (`max-connections`)"));
         let room = Arc::clone(&self.single).try_acquire_owned().map_err(|_| SourceError::Start(full()))?;
         let era_choice = self.eras.choice_for(&**client);
         let connected = self.connect(client, era_choice, &self.shared.subscribers, false).await;
@@ -226,12 +229,12 @@ impl<D: Connector> SupervisorState<D> {
     pub(super) fn place(self: &Arc<Self>, slot: &Arc<ConnectionSlot>) -> Result<(), SourceError> {
         let (new, leaving) = self.own().place(slot).map_err(|full| {
             let (count, owner) = match full {
-                AllSlotsInUse::Share => (MAX_OF_ONE, "the sessions of one caller"),
-                AllSlotsInUse::All => (MAX_OWN, "several callers' sessions"),
+                AllSlotsInUse::Share(share) => (share, "the sessions of one caller"),
+                AllSlotsInUse::All(most) => (most, "several callers' sessions"),
             };
             SourceError::Start(Cause::own(format!(
-                "{count} connections to this source are in use by {owner}, which is the limit; wait until one of \
-                 their calls has ended"
+                "{count} connections to this source are in use by {owner}, which is the limit (`max-connections`); \
+                 wait until one of their calls has ended"
             )))
         })?;
         if let Some(owner) = slot.owner().filter(|_| new) {
@@ -284,7 +287,11 @@ impl<D> SupervisorState<D> {
         if declared == Json::empty_object() || !self.cannot_share(client) || self.has_own(client) {
             return None;
         }
-        if self.own().count(client.principal()) < REUSE_FROM {
+        let has_many = {
+            let own = self.own();
+            own.count(client.principal()) >= REUSE_FROM.min(own.share())
+        };
+        if !has_many {
             return None;
         }
         let discovery = self.recent_discoveries().get(&declared, self.counters.changes.load(Ordering::Relaxed))?;

@@ -18,6 +18,7 @@ use crate::key_value::KeyValueStore;
 
 mod caller;
 pub(super) mod key_value;
+mod session_facts;
 
 pub(super) mod imports {
     wasmtime::component::bindgen!({
@@ -320,16 +321,6 @@ impl asks::HostGrant for GuestState {
 
     fn drop(&mut self, _: Resource<GrantHandle>) -> Result<()> {
         Ok(())
-    }
-}
-
-impl session::Host for GuestState {
-    fn calls(&mut self) -> Result<u32> {
-        Ok(self.view("session.calls")?.call.earlier.of_session)
-    }
-
-    fn calls_of_item(&mut self) -> Result<u32> {
-        Ok(self.view("session.calls-of-item")?.call.earlier.of_item)
     }
 }
 

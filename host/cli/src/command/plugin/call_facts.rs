@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use portcullis::call::{Call, CallView, Caller, EarlierCalls, Params, Phase, Risk, SessionId, TrustLevel};
+use portcullis::call::{BudgetLimit, Call, CallView, Caller, EarlierCalls, Params, Phase, Risk, SessionId, TrustLevel};
 use portcullis::digest::Digest;
 use portcullis::flow::{Effect, Origin, StatedFlow};
 use portcullis::item::{Item, ItemKind, ToolAnnotations};
@@ -68,6 +68,18 @@ pub(super) struct CallFacts {
     /// The number of those that were of the same item.
     #[serde(default)]
     item_calls: u32,
+    /// The limits of the profile's budget.
+    #[serde(default)]
+    budget: Vec<WrittenLimit>,
+}
+
+/// A limit of a budget, as a fixture writes it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct WrittenLimit {
+    name: String,
+    amount: u64,
+    left: i64,
 }
 
 /// An origin of a value in the arguments, as a fixture writes it.
@@ -148,6 +160,7 @@ impl CallFacts {
             origins: Vec::new(),
             session_calls: 0,
             item_calls: 0,
+            budget: Vec::new(),
         }
     }
 
@@ -177,6 +190,8 @@ impl CallFacts {
         );
         (call.arguments, call.received_at) = (arguments, self.received_at.unwrap_or(RECEIVED_AT));
         call.earlier = EarlierCalls::stated(self.session_calls, self.item_calls);
+        let limit = |limit: &WrittenLimit| BudgetLimit::stated(&limit.name, limit.amount, limit.left);
+        call.budget = self.budget.iter().map(limit).collect();
         let view = CallView::before(&Arc::new(call), phase).with_flow(Some(Arc::new(self.flow())));
         Ok(match outcome {
             Some(outcome) => view.with_outcome(outcome, self.failed),

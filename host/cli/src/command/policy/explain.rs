@@ -113,8 +113,14 @@ async fn explain(
 ) -> anyhow::Result<Explanation> {
     let (name, phase) = (&policy.identity().name, decision.view.phase);
     let rounds = records.iter().filter_map(|entry| entry.record.body.get("verdicts"));
-    let verdicts: Vec<_> = rounds.flat_map(|verdicts| last_round(verdicts, phase)).collect();
-    let then = verdicts.iter().rfind(|entry| entry["plugin"] == name.as_str()).map(|entry| recorded(&entry["verdict"]));
+    let of_round = |verdicts| {
+        let verdicts = last_round(verdicts, phase).into_iter().filter(|entry| entry["plugin"] == name.as_str());
+        // The stricter of the two, where it judged placeholders and the values that they stood for.
+        verdicts
+            .map(|entry| &entry["verdict"])
+            .max_by_key(|verdict| (!verdict["deny"].is_null(), !verdict["ask"].is_null()))
+    };
+    let then = rounds.filter_map(of_round).next_back().map(recorded);
     let observed = policy.check_observed(&decision.view).await?;
     let (now, reason) = match (decision.unknown.among(&observed.usage.asked), observed.decision) {
         (Some(missing), _) => ("not judged".to_owned(), Some(missing.in_words().to_owned())),

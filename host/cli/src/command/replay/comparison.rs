@@ -45,6 +45,7 @@ impl NotJudged {
     fn word(self) -> &'static str {
         match self {
             Self::Reads(MissingFact::Payload) => "reads-payload",
+            Self::Reads(MissingFact::Hidden) => "reads-hidden-values",
             Self::Reads(MissingFact::Definition) => "reads-definition",
             Self::Reads(MissingFact::Flow) => "reads-flow",
             Self::Reads(MissingFact::Session) => "reads-session",

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::{Call, Caller, EarlierCalls, Params, Phase, Risk, SessionId, TrustLevel};
+use super::super::{BudgetLimit, Call, Caller, EarlierCalls, Params, Phase, Risk, SessionId, TrustLevel};
 use super::CallView;
 use crate::flow::{CallFlow, StatedFlow};
 use crate::item::Item;
@@ -28,6 +28,7 @@ pub struct CallViewBuilder {
     outcome: Option<Json>,
     labels: Option<Vec<String>>,
     earlier: EarlierCalls,
+    budget: Vec<BudgetLimit>,
 }
 
 impl CallView {
@@ -49,6 +50,7 @@ impl CallView {
             outcome: None,
             labels: None,
             earlier: EarlierCalls::default(),
+            budget: Vec::new(),
         }
     }
 }
@@ -99,6 +101,11 @@ impl CallViewBuilder {
         Self { earlier, ..self }
     }
 
+    /// Sets the limits of the profile's budget.
+    pub fn budget(self, limits: impl IntoIterator<Item = BudgetLimit>) -> Self {
+        Self { budget: limits.into_iter().collect(), ..self }
+    }
+
     /// Sets the source's answer, an MCP result. The phase is then [`Phase::Result`], and otherwise [`Phase::Call`].
     pub fn outcome(self, outcome: &impl serde::Serialize) -> Self {
         Self { outcome: Some(Json::of(outcome)), ..self }
@@ -108,13 +115,13 @@ impl CallViewBuilder {
     #[must_use]
     pub fn build(self) -> CallView {
         let Self { source, tool, exposed, definition, arguments, .. } = self;
-        let Self { principal, profile, trust, client, risk, outcome, labels, earlier, .. } = self;
+        let Self { principal, profile, trust, client, risk, outcome, labels, earlier, budget, .. } = self;
         let caller = Arc::new(Caller { principal, profile, trust, session: SessionId::new(), client: client.into() });
         let params = Json::of(&serde_json::json!({ "name": &exposed, "arguments": arguments }));
         let params = Params::parse(&Method::ToolsCall, params);
         let item = Item { definition, ..Item::unlisted_tool(&source, &tool, &exposed) };
         let item = Arc::new(item);
-        let call = Call { earlier, ..Call::new(&Method::ToolsCall, params, &caller, item, risk) };
+        let call = Call { earlier, budget, ..Call::new(&Method::ToolsCall, params, &caller, item, risk) };
         let call = Arc::new(call);
         let phase = if outcome.is_some() { Phase::Result } else { Phase::Call };
         let flow = labels.map(|labels| StatedFlow { labels, ..StatedFlow::unknown() });

@@ -7,7 +7,11 @@ use serde_json::{Value as Data, json};
 use super::*;
 use crate::call::Params;
 use crate::protocol::{Answer, Json, Method, Notification, Request};
-use crate::source::supervised::session_slots::{MAX_OF_ONE, MAX_OWN, REUSE_FROM};
+use crate::source::supervised::session_slots::REUSE_FROM;
+
+/// The connections that sessions may have by default, and those of one principal.
+const MAX_OWN: usize = 256;
+const MAX_OF_ONE: usize = 192;
 
 /// A session of a principal, which declares capabilities.
 struct Peer {
@@ -144,6 +148,23 @@ async fn abandoned_sessions_do_not_keep_others_out() {
     assert_eq!(tried(&bench), before, "the last ones are open");
     assert_eq!(text(bench.call(&abandoned[0]).await), "ok", "and the first comes back when it is used");
     assert_eq!(tried(&bench), before + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_has_as_many_connections_as_its_configuration_says() {
+    for (max_connections, expected) in [(4, 3), (1, 1)] {
+        let bench = Bench::with(&[Mood::Keeps], |supervision| supervision.max_connections = max_connections);
+        let sessions: Vec<_> = (0..6).map(|_| plain()).collect();
+        for session in &sessions {
+            assert_eq!(text(bench.call(session).await), "ok");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(open(&bench), expected, "three quarters for one caller, and at least one");
+        if max_connections > 1 {
+            assert_eq!(text(bench.call(&session("bob", json!({}))).await), "ok");
+            assert_eq!(open(&bench), expected + 1, "there is room for another caller");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -157,9 +157,8 @@ fn callers(config: &Config, constants: &Constants) -> Vec<Arc<Caller>> {
         constants.texts.iter().for_each(|text| add(text, name, trust));
     }
     constants.texts.iter().for_each(|text| add("local", text, TrustLevel::Medium));
-    let levels = [TrustLevel::Sandbox, TrustLevel::Low, TrustLevel::Medium, TrustLevel::High];
-    if levels.iter().any(|level| constants.texts.contains(level.as_str())) {
-        levels.into_iter().for_each(|level| add("local", "default", level));
+    if TrustLevel::ALL.iter().any(|level| constants.texts.contains(level.as_str())) {
+        TrustLevel::ALL.into_iter().for_each(|level| add("local", "default", level));
     }
     found
 }

@@ -1,0 +1,21 @@
+//! What a call finds left of its profile's budget.
+
+/// A limit of the budget of a profile, and what is left of it for all of its callers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BudgetLimit {
+    /// What is limited: `calls`, `bytes` of arguments and results, or `time` in milliseconds.
+    pub name: String,
+    /// The most that can be left, as the configuration says. It comes back at an even rate.
+    pub amount: u64,
+    /// What was left when the call came, rounded down. Below 0 if earlier calls cost more than there was.
+    pub left: i64,
+}
+
+impl BudgetLimit {
+    /// Returns a limit, as a test states it.
+    #[must_use]
+    pub fn stated(name: &str, amount: u64, left: i64) -> Self {
+        Self { name: name.to_owned(), amount, left }
+    }
+}

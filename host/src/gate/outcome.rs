@@ -1,0 +1,97 @@
+//! Judges what a source answers, and what the agent answers a source.
+
+use std::sync::Arc;
+
+use super::judge::{self, AskReason, DecisionTrail};
+use super::{CallRefusal, Gate, SessionVault};
+use crate::call::{Call, CallView, Phase};
+use crate::plugin::TransformDecision;
+use crate::protocol::{Answer, Json};
+use crate::provenance::TracedCall;
+
+/// A call whose outcome is judged.
+pub(super) struct JudgedCall<'a> {
+    pub(super) call: &'a Arc<Call>,
+    /// The call as its source gets it, if placeholders stand for values in its arguments.
+    pub(super) revealed: Option<&'a Arc<Call>>,
+    pub(super) vault: &'a Arc<SessionVault>,
+    pub(super) flow: &'a Option<Arc<TracedCall>>,
+}
+
+impl Gate {
+    /// Returns what the agent gets instead of the outcome; `None` where it stays byte for byte.
+    pub(super) async fn pass_result(
+        &self,
+        judged: &JudgedCall<'_>,
+        answer: &Answer,
+        trail: &mut DecisionTrail,
+    ) -> Result<Option<Json>, CallRefusal> {
+        let JudgedCall { call, vault, .. } = judged;
+        let (outcome, failed) = match answer {
+            Answer::Result(json) => (json, false),
+            Answer::Error(json) => (json, true),
+        };
+        let mut view = judged.view(outcome, failed);
+        self.judge_outcome(judged, &view, trail).await?;
+        let mut replaced = None;
+        for transform in self.transforms.iter().filter(|t| t.on(Phase::Result)) {
+            let keeper = vault.keeper(call.source());
+            match judge::rewrite(transform, &view, keeper, &self.ledger, trail).await? {
+                TransformDecision::Keep => {}
+                TransformDecision::Replace(json) => {
+                    view.outcome = Some(json.clone());
+                    replaced = Some(json);
+                }
+                TransformDecision::Refuse(denial) => return Err(CallRefusal::by_plugin(denial)),
+            }
+        }
+        if replaced.is_some() {
+            self.judge_outcome(judged, &view, trail).await?;
+        }
+        Ok(replaced)
+    }
+
+    /// Asks the policies about an outcome, which can pass or be withheld. It cannot wait for a person: the source has
+    /// acted, and holding the call open would only make the agent try again.
+    async fn judge_outcome(
+        &self,
+        judged: &JudgedCall<'_>,
+        view: &CallView,
+        trail: &mut DecisionTrail,
+    ) -> Result<(), CallRefusal> {
+        without_doubts(&judge::judge(&self.policies, view, &self.ledger, trail).await?)?;
+        if let Some(revealed) = judged.revealed {
+            without_doubts(&self.judge_revealed(&view.of_form(revealed), judged.vault, trail).await?)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the agent's answer to its source with values in the places of placeholders, if the source may have any. The
+    /// policies judge it with them too.
+    pub(super) async fn restore_answer(
+        &self,
+        judged: &JudgedCall<'_>,
+        answer: &Answer,
+        given: &Json,
+        trail: &mut DecisionTrail,
+    ) -> Result<Option<Json>, CallRefusal> {
+        let Some(restored) = judged.vault.restore(given, judged.call) else { return Ok(None) };
+        let view = judged.view(&restored, matches!(answer, Answer::Error(_)));
+        without_doubts(&self.judge_revealed(&view, judged.vault, trail).await?)?;
+        Ok(Some(restored))
+    }
+}
+
+impl JudgedCall<'_> {
+    fn view(&self, outcome: &Json, failed: bool) -> CallView {
+        let view = CallView::before(self.call, Phase::Result).with_outcome(outcome.clone(), failed);
+        view.with_flow(super::as_facts(self.flow))
+    }
+}
+
+/// Refuses an outcome about which a policy asks.
+fn without_doubts(reasons: &[AskReason]) -> Result<(), CallRefusal> {
+    let Some(reason) = reasons.first() else { return Ok(()) };
+    let text = format!("a policy has doubts about the result: {}", reason.concern.message);
+    Err(CallRefusal::quoting("result-asked", text))
+}
