@@ -24,6 +24,7 @@ use super::super::transport::{Transport, TransportError};
 use super::*;
 use crate::config::{HttpTransportKind, Naming};
 use crate::protocol::{Answer, Id, Message, Request};
+use crate::secret::{ConfigValue, SecretStore};
 use crate::source::Source;
 
 /// A request as the server saw it.
