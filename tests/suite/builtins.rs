@@ -169,6 +169,8 @@ fn check_shows_the_grants_and_the_risk_of_builtin_sources() {
     assert_eq!((&of("files")["harmless"], &of("memory")["harmless"]), (&json!(true), &json!(false)));
     let imports = of("memory")["imports"].to_string();
     assert!(imports.contains("key-value"), "{imports}");
+    let lists = report["sources"].as_array().unwrap().iter().map(|source| &source["listErrors"]);
+    assert!(lists.clone().count() == 2 && lists.into_iter().all(|errors| *errors == json!([])), "{}", ran.out);
 
     let dir = TestDir::new("[sources.memory]\ncomponent = \"builtin:memory\"\n");
     let ran = dir.run(&["check"]);
