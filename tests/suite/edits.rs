@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::Command;
 
-use crate::test_dir::{TestDir, finish};
+use crate::test_dir::TestDir;
 
 const FILE: &str = "# My servers\n\n# Sums\n[sources.calc]\ncomponent = \"builtin:calculator\" # exact\n\n\
                     # Everything else\n[profiles.default]\napprove = \"never\"\n";
@@ -234,32 +234,6 @@ fn a_secret_on_the_command_line_is_pointed_out_without_its_value() {
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert!(ran.err.contains("`env.API_KEY`") && ran.err.contains("`--token=…`"), "{}", ran.err);
     assert!(!ran.err.contains("s3cr3t"), "{}", ran.err);
-}
-
-#[test]
-fn a_secret_that_the_configuration_names_is_removed_only_if_that_is_insisted_on() {
-    let dir = TestDir::new(
-        "[serve.callers.ci]\nprofile = \"default\"\ntoken = { secret = \"key\" }\n[sources.files]\ncommand = [\"@source@\", \"plain\"]\n\
-         env = { KEY = { secret = \"key\" } }\n",
-    );
-    fs::write(dir.path("value"), "a-token-that-is-long-enough").unwrap();
-    for name in ["key", "other"] {
-        let mut command = dir.command(&["secret", "set", name]);
-        command.stdin(fs::File::open(dir.path("value")).unwrap());
-        assert_eq!(finish(command).code, Some(0));
-    }
-    let listed = || dir.run(&["secret", "list"]).out;
-    let refused = dir.run(&["secret", "remove", "key"]);
-    assert_eq!((refused.code, &*listed()), (Some(1), "key\nother\n"), "{}", refused.err);
-    for said in ["[serve] callers.ci.token", "[sources.files] env.KEY", "portcullis.toml", "secret remove key --force"]
-    {
-        assert!(refused.err.contains(said), "{said} is not in {}", refused.err);
-    }
-    assert_eq!(dir.run(&["secret", "remove", "other"]).code, Some(0), "nothing names it");
-    assert_eq!(dir.run(&["secret", "remove", "key", "--force"]).code, Some(0));
-    assert_eq!(listed(), "");
-    let unset = dir.run(&["secret", "remove", "key"]);
-    assert!(unset.code == Some(1) && unset.err.contains("is not set"), "{}", unset.err);
 }
 
 #[test]

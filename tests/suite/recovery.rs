@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, Era, Running, outcome};
-use crate::test_dir::{TestDir, finish, signal, until};
+use crate::test_dir::{TestDir, signal, until};
 
 const NEVER: &str = "[profiles.default]\napprove = \"never\"\n";
 
@@ -236,43 +236,6 @@ fn a_source_in_a_crash_loop_is_given_up_and_does_not_affect_the_others() {
     agent.leave();
     assert_eq!(dir.records_of("source.started").iter().filter(|r| r["body"]["source"] == "files").count(), 6);
     assert_eq!(dir.records_of("source.state").last().unwrap()["body"]["to"], "stopped");
-    dir.assert_nothing_left();
-}
-
-#[test]
-fn a_source_that_starts_again_gets_the_secrets_that_are_set_then() {
-    let dir = TestDir::new(
-        "profiles.default.approve = \"never\"\n[sources.files]\ncommand = [\"@source@\", \"echo\"]\n\
-         env = { KEY = { secret = \"key\" } }\n@cell@\n",
-    );
-    let keep = |value: &str| {
-        std::fs::write(dir.path("value"), value).unwrap();
-        let mut command = dir.command(&["secret", "set", "key"]);
-        command.stdin(std::fs::File::open(dir.path("value")).unwrap());
-        assert_eq!(finish(command).code, Some(0));
-    };
-    keep("first");
-    let mut agent = Agent::alone(&dir, Era::Modern);
-    let mut key = || {
-        let seen = agent.call("files__look", &json!({}), None);
-        let look = seen["ok"].as_str().and_then(|text| serde_json::from_str::<Value>(text).ok()).unwrap_or(seen);
-        look["environment"]["KEY"].clone()
-    };
-    assert_eq!(key(), "first");
-    keep("second");
-    assert_eq!(key(), "first", "a source that runs keeps what it was given");
-    let restarted = dir.run(&["restart", "files"]);
-    assert_eq!((restarted.code, key()), (Some(0), json!("second")), "{}{}", restarted.out, restarted.err);
-    // One that ends by itself is started again with what is set then.
-    keep("third");
-    let running: Vec<_> = dir.processes().into_iter().filter(|process| process.trim_end().ends_with(" echo")).collect();
-    assert!(!running.is_empty(), "{:?}", dir.processes());
-    for process in running {
-        signal(process.split(' ').next().unwrap().parse().unwrap(), Signal::KILL);
-    }
-    until("the source has started again", || key() == "third");
-    assert_eq!(dir.records_of("source.started").len(), 3);
-    agent.leave();
     dir.assert_nothing_left();
 }
 
