@@ -89,6 +89,7 @@
 
 mod context;
 mod provenance;
+mod receivers;
 mod reexports;
 mod telemetry;
 

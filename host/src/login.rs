@@ -19,7 +19,7 @@ use crate::oauth::metadata::{self, AuthorizationServerMetadata, Resource};
 use crate::oauth::store::{Login, LoginRecord, Logins};
 use crate::oauth::{OAuthError, OAuthHttp, token};
 use crate::secret::SecretStore;
-use crate::source::{HttpSource, NoClient, Source as _};
+use crate::source::{GivenValues, HttpSource, NoClient, Source as _};
 
 /// The number of random bytes in a `state` and in a PKCE verifier.
 const RANDOM_BYTES: usize = 32;
@@ -141,11 +141,9 @@ impl<'a> Target<'a> {
     async fn probe(&self, config: &Config) -> Result<bool, OAuthError> {
         let secrets = SecretStore::open(&config.data_dir)?;
         let Endpoint::Url { headers, .. } = &self.source.endpoint else { return Ok(false) };
-        let mut resolved = Vec::with_capacity(headers.len());
-        for (name, value) in headers {
-            resolved.push((name.clone(), secrets.resolve(value)?));
-        }
-        let source = HttpSource::new(self.source, resolved, &config.data_dir, Arc::new(|_| {}));
+        let given = GivenValues::new(headers, &secrets);
+        given.read()?;
+        let source = HttpSource::new(self.source, given, &config.data_dir, Arc::new(|_| {}));
         let source = source.map_err(|error| OAuthError::Source(error.to_string()))?;
         let met = source.discover(&(std::sync::Arc::new(NoClient) as _)).await;
         source.close().await;

@@ -5,6 +5,7 @@
 mod component;
 mod concurrency;
 mod error;
+mod given_values;
 #[cfg(feature = "remote")]
 mod http;
 mod link;
@@ -37,6 +38,7 @@ pub use component::ComponentSource;
 pub(crate) use component::{CommandSource, ComponentProgram};
 pub(crate) use concurrency::ConcurrencyLimit;
 pub use error::SourceError;
+pub(crate) use given_values::GivenValues;
 #[cfg(feature = "remote")]
 pub use http::HttpConnection;
 #[cfg(feature = "remote")]
@@ -109,7 +111,8 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// [`SourceError`] if the next connection cannot be made, or if there is nothing that could be ended.
     async fn restart(&self, _cause: &str, _timeout: Duration) -> Result<SourceStatus, SourceError> {
-        let why = "it is a component that is made anew for each call, so that there is nothing to restart";
+        let why = "it is a component that is made anew for each call, so that there is nothing to restart; it gets new \
+                   values of secrets when the configuration is reloaded";
         Err(SourceError::Start(why.into()))
     }
 

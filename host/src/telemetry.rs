@@ -29,6 +29,7 @@ use crate::config::TelemetryConfig;
 use crate::item::ItemKind;
 use crate::metrics::MetricFamily;
 use crate::protocol::{Answer, Json, Method};
+use crate::receivers::Receivers;
 use crate::secret::SecretStore;
 use export::Exporter;
 #[cfg(not(feature = "telemetry"))]
@@ -127,13 +128,17 @@ impl LogCollector {
 }
 
 impl MetricsCollector {
-    /// Prepares the collector, if the configuration names an interval.
+    /// Prepares the collector, if the configuration names an interval. It is one of the `receivers` then.
     ///
     /// # Errors
     /// As for [`LogCollector::new`].
-    pub(crate) fn new(config: &TelemetryConfig, secrets: &SecretStore) -> Result<Option<Self>, String> {
+    pub(crate) fn new(
+        config: &TelemetryConfig,
+        secrets: &SecretStore,
+        receivers: &Receivers,
+    ) -> Result<Option<Self>, String> {
         let Some(interval) = config.metrics_interval else { return Ok(None) };
-        MetricsExporter::new(config, interval, secrets).map(Self).map(Some)
+        MetricsExporter::new(config, interval, secrets, receivers).map(Self).map(Some)
     }
 
     /// Starts to send metrics, which `read` returns, at each interval. The task ends when there are none any more.
@@ -150,13 +155,17 @@ impl MetricsTask {
 }
 
 impl Telemetry {
-    /// Starts the exporter. It connects to nothing before there are spans to send.
+    /// Starts the exporter, which becomes one of the `receivers`. It connects to nothing before there are spans to send.
     ///
     /// # Errors
     /// A text, if the secret of a header is missing, the address may not be reached, or the program was built without
     /// the feature.
-    pub(crate) fn start(config: &TelemetryConfig, secrets: &SecretStore) -> Result<Self, String> {
-        Ok(Self(Arc::new(Exporter::start(config, secrets)?)))
+    pub(crate) fn start(
+        config: &TelemetryConfig,
+        secrets: &SecretStore,
+        receivers: &Receivers,
+    ) -> Result<Self, String> {
+        Ok(Self(Arc::new(Exporter::start(config, secrets, receivers)?)))
     }
 
     /// Begins the span of an agent's request. Returns it with the request's parameters, in which this span becomes the

@@ -124,7 +124,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     (
         "host/src",
         &[
-            &["schema_repair"],
+            &["schema_repair", "receivers"],
             &["telemetry"],
             &["provenance"],
             &["catalog", "gate", "oauth", "source", "login"],

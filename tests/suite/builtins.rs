@@ -169,10 +169,28 @@ fn check_shows_the_grants_and_the_risk_of_builtin_sources() {
     assert_eq!((&of("files")["harmless"], &of("memory")["harmless"]), (&json!(true), &json!(false)));
     let imports = of("memory")["imports"].to_string();
     assert!(imports.contains("key-value"), "{imports}");
+    let lists = report["sources"].as_array().unwrap().iter().map(|source| &source["listErrors"]);
+    assert!(lists.clone().count() == 2 && lists.into_iter().all(|errors| *errors == json!([])), "{}", ran.out);
 
     let dir = TestDir::new("[sources.memory]\ncomponent = \"builtin:memory\"\n");
     let ran = dir.run(&["check"]);
     assert!(ran.code != Some(0) && ran.out.contains("add `grant = [\"key-value\"]`"), "{}", ran.out);
+}
+
+#[test]
+fn check_shows_when_a_policy_is_asked_and_that_one_in_shadow_mode_decides_nothing() {
+    let dir = TestDir::new(
+        "[sources.calc]\ncomponent = \"builtin:calculator\"\n[[policies]]\nplugin = \"builtin:rules\"\n\
+         on = [\"call\", \"list\"]\nmode = \"shadow\"\n[[policies]]\nplugin = \"builtin:rules\"\n",
+    );
+    let text = dir.run(&["check"]).out;
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("policy ")).collect();
+    assert!(lines[0].ends_with("  on call, list  shadow: its verdicts are recorded and not applied"), "{text}");
+    assert!(lines[1].ends_with("  on call"), "{text}");
+    let report: Value = serde_json::from_str(&dir.run(&["check", "--json"]).out).unwrap();
+    let of = |place: usize| (&report["plugins"][place]["on"], &report["plugins"][place]["shadow"]);
+    assert_eq!(of(0), (&json!(["call", "list"]), &json!(true)));
+    assert_eq!(of(1), (&json!(["call"]), &json!(false)));
 }
 
 /// Returns the validator of a configuration that `portcullis schema` prints.

@@ -47,6 +47,9 @@ fn a_mistyped_name_or_value_is_answered_with_the_one_that_was_meant() {
     let dir = TestDir::new(CONFIG);
     let tool = dir.run(&["call", "calc__ad"]);
     assert!(tool.code == Some(1) && tool.err.contains("did you mean `calc__add`?"), "{}", tool.err);
+    let none = dir.run(&["--config", "portcullis.toml", "call", "quite-another-one", "--profile", "default"]);
+    let hint = "`portcullis --config 'portcullis.toml' tools --profile 'default'` lists the tools";
+    assert!(none.code == Some(1) && none.err.contains(hint), "{}", none.err);
     let source = dir.run(&["disable", "clac"]);
     assert!(source.code == Some(1) && source.err.contains("did you mean `calc`?"), "{}", source.err);
     for (line, expected) in [

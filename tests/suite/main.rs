@@ -71,6 +71,7 @@ mod running;
 mod scan;
 mod schemas;
 mod sealed;
+mod secrets;
 mod soak;
 mod sources;
 mod storage;

@@ -1,11 +1,13 @@
 //! Tests of what an operator sees of a running broker, and others do not.
 
 use std::io::Write as _;
+use std::net::TcpListener;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era, Running};
+use crate::questions::webhook_at;
 use crate::test_dir::{TestDir, files, until};
 use crate::web::Server;
 
@@ -39,6 +41,86 @@ fn metrics_count_calls_and_need_the_metrics_token() {
     let brokers: Value = serde_json::from_str(&dir.run(&["status", "--json"]).out).unwrap();
     let calc = brokers[0]["sources"].as_array().unwrap().iter().find(|source| source["name"] == "calc").unwrap();
     assert_eq!(calc["calls"], json!({ "ok": 3, "tool_error": 1, "denied": 0 }), "{brokers}");
+}
+
+/// Returns the names of the receivers whose last delivery failed, with their kinds, as `status --json` shows them.
+fn failing(dir: &TestDir) -> Vec<String> {
+    let brokers: Value = serde_json::from_str(&dir.run(&["status", "--json"]).out).unwrap();
+    let receivers = brokers[0]["receivers"].as_array().unwrap().iter();
+    let failing = receivers.filter(|receiver| receiver["failing"] == true);
+    failing.map(|of| format!("{} {}", of["kind"].as_str().unwrap(), of["name"].as_str().unwrap())).collect()
+}
+
+#[test]
+fn what_does_not_take_what_it_is_sent_is_named_until_it_takes_it_again() {
+    let nothing = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (collector, hook) = (nothing(), nothing());
+    let dir = TestDir::new(&format!(
+        "ledger.witnesses = [\"away/kept\"]\n[[sinks]]\notlp = \"http://{collector}\"\n[[sinks]]\nplugin = \
+         \"builtin:jsonl\"\n[telemetry]\notlp = \"http://{collector}\"\nmetrics-interval = \"1s\"\n\
+         [questions.webhook]\nurl = \"http://{hook}/q\"\nsecret = \"a-key-that-is-long-enough-for-a-signature\"\n\
+         [serve]\nmetrics-token = \"scrape\"\n[sources.calc]\ncomponent = \"builtin:calculator\"\n\
+         [profiles.default]\napprove = \"never\"\n\
+         [[policies]]\nplugin = \"builtin:rules\"\nsettings = {{ ask = [\"calc__divide\"] }}\n"
+    ));
+    let server = Server::start(&dir);
+    let (good, doctor) = (dir.run(&["status"]), dir.run(&["doctor"]).out);
+    assert!(good.code == Some(0) && !good.out.contains("failed"), "{}{}", good.out, good.err);
+    assert!(doctor.contains("all is well") && !doctor.contains("receivers"), "{doctor}");
+
+    let mut session = server.endpoint.session(&json!({}));
+    let mut calls = || (0..500).for_each(|_| drop(session.call("calc__add", &json!({ "a": 1, "b": 2 })).unwrap()));
+    // A checkpoint is signed after a thousand records.
+    calls();
+    let mut asking = server.endpoint.session(&json!({}));
+    let asked = std::thread::spawn(move || asking.call("calc__divide", &json!({ "a": 4, "b": 2 })));
+    let kept = dir.path("away/kept").display().to_string();
+    let all = [
+        format!("spans http://{collector}/v1/traces"),
+        format!("metrics http://{collector}/v1/metrics"),
+        format!("questions http://{hook}/q"),
+        format!("sink http://{collector}/v1/logs"),
+        format!("witness {kept}"),
+    ];
+    until("all of them fail", || failing(&dir) == all);
+    let status = dir.run(&["status"]);
+    assert_eq!(status.code, Some(1), "{}", status.out);
+    let doctor = dir.run(&["doctor"]).out;
+    for name in &all {
+        for said in [&status.out, &doctor] {
+            let line = said.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{name}: {said}"));
+            assert!(line.contains("has failed since 20") && line.contains(" so far: "), "{line}");
+        }
+    }
+    assert!(status.out.contains("No such file or directory"), "{}", status.out);
+    assert!(!status.out.contains("jsonl") && doctor.contains("not all is well"), "{}{doctor}", status.out);
+    let metrics = server.endpoint.with_token("scrape").get("/metrics").1;
+    for (series, value) in [
+        (format!("portcullis_receiver_failing{{kind=\"witness\",receiver=\"{kept}\"}}"), 1),
+        ("portcullis_receiver_failing{kind=\"sink\",receiver=\"builtin:jsonl\"}".to_owned(), 0),
+        (format!("portcullis_receiver_failures_total{{kind=\"witness\",receiver=\"{kept}\"}}"), 1),
+    ] {
+        let line = format!("{series} {value}");
+        assert!(metrics.lines().any(|other| other == line), "{line} is not in\n{metrics}");
+    }
+
+    std::fs::create_dir(dir.path("away")).unwrap();
+    let _collected = webhook_at(TcpListener::bind(collector).unwrap(), vec![]);
+    let _told = webhook_at(TcpListener::bind(hook).unwrap(), vec![]);
+    let questions: Value = serde_json::from_str(&dir.run(&["approvals", "list", "--json"]).out).unwrap();
+    let id = questions[0]["id"].as_str().unwrap_or_else(|| panic!("{questions}"));
+    assert_eq!(dir.run(&["approvals", "approve", id]).code, Some(0));
+    assert_eq!(asked.join().unwrap(), Some(json!({ "ok": "2" })));
+    calls();
+    until("all of them work again", || failing(&dir).is_empty());
+    let status = dir.run(&["status"]);
+    assert_eq!(status.code, Some(0), "{}", status.out);
+    for name in &all {
+        let line = status.out.lines().find(|line| line.contains(name)).unwrap();
+        assert!(line.contains("works again since 20") && line.contains("failed, the last ones from 20"), "{line}");
+    }
+    let doctor = dir.run(&["doctor"]).out;
+    assert!(doctor.contains("all is well") && !doctor.contains("receivers"), "{doctor}");
 }
 
 #[test]

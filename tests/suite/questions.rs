@@ -1,9 +1,10 @@
 //! Questions beside the agent's own channel: on the desktop, at a webhook's server, and answered over HTTP.
 
+use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -38,24 +39,34 @@ impl Received {
 }
 
 /// A webhook's server that answers with these status codes in turn, and then with 204.
-pub(crate) fn webhook(mut answers: Vec<u16>) -> (String, mpsc::Receiver<Received>) {
+pub(crate) fn webhook(answers: Vec<u16>) -> (String, mpsc::Receiver<Received>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    (url, webhook_at(listener, answers))
+}
+
+/// The same, at an address of the caller's.
+pub(crate) fn webhook_at(listener: TcpListener, answers: Vec<u16>) -> mpsc::Receiver<Received> {
     let (out, received) = mpsc::channel();
+    let answers = Arc::new(Mutex::new(VecDeque::from(answers)));
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = BufReader::new(stream.unwrap());
+            let (out, answers) = (out.clone(), Arc::clone(&answers));
             // A kept connection carries several messages.
-            while let Some(message) = receive(&mut stream) {
-                let status = if answers.is_empty() { 204 } else { answers.remove(0) };
-                write!(stream.get_mut(), "HTTP/1.1 {status} x\r\nContent-Length: 0\r\n\r\n").unwrap();
-                if out.send(message).is_err() {
-                    return;
+            std::thread::spawn(move || {
+                while let Some(message) = receive(&mut stream) {
+                    let status = answers.lock().unwrap().pop_front();
+                    let answer = format!("HTTP/1.1 {} x\r\nContent-Length: 0\r\n\r\n", status.unwrap_or(204));
+                    // Whoever sends may have gone.
+                    if stream.get_mut().write_all(answer.as_bytes()).is_err() || out.send(message).is_err() {
+                        return;
+                    }
                 }
-            }
+            });
         }
     });
-    (url, received)
+    received
 }
 
 fn receive(stream: &mut BufReader<std::net::TcpStream>) -> Option<Received> {

@@ -82,6 +82,31 @@ fn a_disk_that_is_full_at_startup_is_reported() {
 }
 
 #[test]
+fn a_ledger_on_a_disk_without_space_names_the_folder_and_says_so() {
+    let dir = TestDir::new("[sources.calc]\ncomponent = \"builtin:calculator\"\n");
+    assert_eq!(dir.run(&["tools"]).code, Some(0));
+    std::fs::remove_dir_all(dir.data("")).unwrap();
+    std::fs::create_dir(dir.data("")).unwrap();
+    let mut command = Command::new("unshare");
+    let full = format!(
+        "mount -t tmpfs -o size=64k,mode=700 tmpfs .portcullis || exit 77; dd if=/dev/zero of=.portcullis/filler bs=4k 2>&-; \
+         exec {} --config portcullis.toml tools",
+        broker().display()
+    );
+    command.args(["--user", "--map-root-user", "--mount", "/bin/sh", "-c", &full]);
+    dir.prepare(&mut command);
+    let ran = finish(command);
+    if ran.code == Some(77) || ran.err.starts_with("unshare: ") {
+        println!("no file system can be mounted here, so this proves nothing: {}", ran.err);
+        return;
+    }
+    let said = ran.err.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ");
+    let folder = dir.data("").display().to_string();
+    assert!(ran.code == Some(1) && said.contains(folder.trim_end_matches('/')), "{said}");
+    assert!(said.contains("its disk is full (0 bytes free)") && said.contains("make room"), "{said}");
+}
+
+#[test]
 fn a_locked_database_prevents_startup_and_stops_no_broker_that_runs() {
     let dir = TestDir::new(FILES);
     let mut agent = Agent::start(&dir, Era::Modern);

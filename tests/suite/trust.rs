@@ -89,6 +89,25 @@ fn a_configuration_found_in_a_folder_is_used_only_as_it_was_trusted() {
     assert!(ran.err.contains("+ source more: reaches https://example.com/mcp"), "{}", ran.err);
     assert!(ran.err.contains("- source files: starts") && !ran.err.contains("source calc"), "{}", ran.err);
 
+    // A change within the settings of a plugin is shown by its keys, and nothing of the rest.
+    let rules = |settings: &str| {
+        dir.write_configuration(&format!(
+            "{CALC}[[policies]]\nplugin = \"builtin:rules\"\nsettings = {{ {settings} }}\n"
+        ));
+        let ran = dir.run(&["trust", "--yes"]);
+        works(&ran);
+        ran.err
+    };
+    let new = rules("deny = [\"a__x\", \"a__y\"], ask = [\"b__x\"]");
+    assert!(new.contains("+ broker: gives the policy plugin builtin:rules the settings {"), "{new}");
+    let changed = rules("deny = [\"a__y\"], ask = [\"b__x\"], allow = [\"c__x\"]");
+    for line in
+        ["~ broker: gives the policy plugin builtin:rules other settings:", "- deny: \"a__x\"", "+ allow: [\"c__x\"]"]
+    {
+        assert!(changed.contains(line), "{line} is not in {changed}");
+    }
+    assert!(!changed.contains("a__y") && !changed.contains("b__x"), "{changed}");
+
     works(&dir.run(&["trust", "--revoke"]));
     fails(&dir.run(&["status"]), &["is not trusted"]);
     fails(&dir.run(&["trust", "--revoke"]), &["is not trusted", "--list"]);

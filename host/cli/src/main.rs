@@ -26,6 +26,7 @@ mod reload;
 mod report;
 mod running;
 mod runtime;
+mod settings_changes;
 mod standard_error;
 #[cfg(test)]
 mod tests;

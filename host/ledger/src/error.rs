@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 use super::record::MAX_RECORD_BYTES;
 use super::work::QUEUE;
 
+/// The free space in bytes below which a ledger cannot be opened: what SQLite maps beside a database that has a
+/// write-ahead log.
+const LEAST_SPACE: u64 = 32 * 1024;
+
 /// An error of the ledger: why something could not be recorded or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -49,6 +53,19 @@ pub enum LedgerError {
     /// The disk is full.
     #[error("no space left for ledger {0:?}: calls stop until there is some")]
     Full(PathBuf),
+    /// The disk is full, so that the ledger cannot be opened.
+    #[error(
+        "the ledger in {folder:?} cannot be opened, as its disk is full ({free} bytes free): make room, or use another `data-dir` \
+         ({cause})"
+    )]
+    NoSpace {
+        /// The data folder.
+        folder: PathBuf,
+        /// The bytes that are free.
+        free: u64,
+        /// The error of the system or of the database.
+        cause: String,
+    },
     /// The file that the broker writes is no longer in its place.
     #[error(
         "ledger {0:?} is not the file that this broker writes: it was moved, deleted or replaced, and calls stop; put it back, \
@@ -122,12 +139,25 @@ impl LedgerError {
     #[must_use]
     pub fn in_general(&self) -> &'static str {
         match self {
-            Self::Full(_) => "there is no space left for the ledger",
+            Self::Full(_) | Self::NoSpace { .. } => "there is no space left for the ledger",
             Self::Busy(_) => "the ledger is locked by another program",
             Self::Moved(_) => "the ledger was moved, deleted or replaced",
             Self::Cut { .. } | Self::Damaged { .. } | Self::Foreign(_) => "the ledger is damaged",
             _ => "the ledger cannot be written",
         }
+    }
+
+    /// Returns the error of a ledger that was being opened. A database on a full disk may report any failure of the disk.
+    pub(super) fn at_open(self, data_dir: &Path) -> Self {
+        if !matches!(self, Self::File { .. } | Self::Full(_) | Self::Store { .. }) {
+            return self;
+        }
+        let Ok(space) = rustix::fs::statvfs(data_dir) else { return self };
+        let free = space.f_bavail.saturating_mul(space.f_frsize);
+        if free >= LEAST_SPACE {
+            return self;
+        }
+        Self::NoSpace { folder: data_dir.to_owned(), free, cause: self.to_string() }
     }
 
     pub(super) fn file(act: &'static str, path: &Path, cause: impl fmt::Display) -> Self {

@@ -164,8 +164,8 @@ impl Ledger {
     /// [`LedgerError`]. A new chain is left behind only if its first record may be on disk; the next broker then seals
     /// it.
     pub async fn open(data_dir: &Path, started: ChainStart) -> Result<Self, LedgerError> {
-        let (busy, retry, quick) = (state::BUSY_TIMEOUT, RETRY, QUICK);
-        Self::open_with(data_dir, started, LedgerSetup { busy, retry, quick, storage: None }).await
+        let setup = LedgerSetup { busy: state::BUSY_TIMEOUT, retry: RETRY, quick: QUICK, storage: None };
+        Self::open_with(data_dir, started, setup).await.map_err(|error| error.at_open(data_dir))
     }
 
     async fn open_with(data_dir: &Path, started: ChainStart, setup: LedgerSetup) -> Result<Self, LedgerError> {

@@ -22,6 +22,7 @@ use crate::lockfile::Lockfile;
 use crate::metrics::{Histogram, OPERATION};
 use crate::name::ProfileName;
 use crate::plugin::{PluginError, PluginHost, PluginIdentity};
+use crate::receivers::Receivers;
 use crate::secret::SecretStore;
 use crate::telemetry::Telemetry;
 
@@ -32,6 +33,8 @@ pub(super) struct BrokerCore {
     pub(super) ledger: Ledger,
     pub(super) inbox: Arc<Inbox>,
     pub(super) telemetry: Option<Telemetry>,
+    /// The sinks, witnesses, webhooks and collectors.
+    pub(super) receivers: Receivers,
     /// The tasks that close sources which no configuration has any more.
     pub(super) closing: TaskTracker,
     cells: CellFactory,
@@ -99,7 +102,7 @@ impl BrokerCore {
         (launcher, natives): (Launcher, NativeParts),
         first: &PreparedConfig,
         ledger: Ledger,
-        telemetry: Option<Telemetry>,
+        (telemetry, receivers): (Option<Telemetry>, Receivers),
     ) -> Self {
         let (config, notes) = (&first.config, ledger.clone());
         let record = move |event| notes.record(event);
@@ -108,7 +111,7 @@ impl BrokerCore {
         let cells = cells.with_osv(user_state_dir().map(|folder| portcullis_osv::file_in(&folder)));
         let session_durations = Arc::new(Histogram::new(OPERATION));
         let inbox = Arc::new(Inbox::with_lock_file(config.data_dir.clone()));
-        Self { ledger, inbox, telemetry, closing: TaskTracker::new(), cells, natives, session_durations }
+        Self { ledger, inbox, telemetry, receivers, closing: TaskTracker::new(), cells, natives, session_durations }
     }
 
     /// Takes the result of a probe that has begun before.

@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::config::Endpoint;
 use crate::ledger::Ledger;
 use crate::plugin::{NativePolicy, NativeSink};
+use crate::receivers::Receivers;
 use crate::session::ContinuationStore;
 use crate::source::NativeSource;
 use crate::sync::Mutex;
@@ -138,12 +139,13 @@ impl BrokerBuilder {
         let prepared = PreparedConfig::of(config, None, &natives, None).await?;
         let sinks = feed::load(&prepared.plugins, &prepared.config, &prepared.secrets).await?;
         let telemetry = prepared.config.telemetry.as_ref();
-        let telemetry = telemetry.map(|config| Telemetry::start(config, &prepared.secrets)).transpose();
+        let receivers = Receivers::default();
+        let telemetry = telemetry.map(|config| Telemetry::start(config, &prepared.secrets, &receivers)).transpose();
         let telemetry = telemetry.map_err(BuildError::Telemetry)?;
-        let metrics = metrics::collector(&prepared)?;
+        let metrics = metrics::collector(&prepared, &receivers)?;
 
         let ledger = Ledger::open(&prepared.config.data_dir, started(&prepared.config)).await?;
-        let core = BrokerCore::new((launcher, natives), &prepared, ledger.clone(), telemetry);
+        let core = BrokerCore::new((launcher, natives), &prepared, ledger.clone(), (telemetry, receivers));
         #[cfg(feature = "process")]
         let core = core.with_tiers(tiers);
         let broker = start(core, prepared, sinks, metrics).await;
@@ -162,10 +164,11 @@ async fn start(
     metrics: Option<MetricsCollector>,
 ) -> Result<Broker, BuildError> {
     let (questions, secrets) = (&prepared.config.questions, &prepared.secrets);
-    let question_notifier = QuestionNotifier::start(questions, secrets, &core.inbox).map_err(BuildError::Questions)?;
+    let question_notifier = QuestionNotifier::start(questions, secrets, &core.inbox, &core.receivers);
+    let question_notifier = question_notifier.map_err(BuildError::Questions)?;
     let context = Arc::new(core.context(prepared, None).await?);
-    let feeds = SinkTasks::start(sinks, &core.ledger);
-    let witnesses = WitnessTasks::start(&context.config.ledger.witnesses, &core.ledger);
+    let feeds = SinkTasks::start(sinks, &core.ledger, &core.receivers);
+    let witnesses = WitnessTasks::start(&context.config.ledger.witnesses, &core.ledger, &core.receivers);
     let rejections = Arc::new(RejectionRecorder::new(core.ledger.clone()));
     let inner = Arc::new(Inner {
         core,

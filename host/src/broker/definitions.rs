@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 
 use super::{Broker, BuildError};
-use crate::context::{FlaggedDefinition, Upstream};
+use crate::call::SessionId;
+use crate::context::{Context, FlaggedDefinition, Upstream};
 use crate::item::{Item, ItemKind};
 use crate::lockfile::Lockfile;
-use crate::name::SourceName;
+use crate::name::{ProfileName, SourceName};
+use crate::protocol::{Answer, Json, Notification, Request};
 use crate::source::{NoClient, SourceClient, SourceError};
 
 /// The kinds that a source may list besides tools.
@@ -38,7 +40,7 @@ impl Broker {
     #[doc(hidden)]
     pub async fn definitions(&self) -> BTreeMap<SourceName, Result<SourceDefinitions, SourceError>> {
         let context = self.inner.context();
-        let all = join_all(context.upstreams.values().map(|upstream| everything(upstream))).await;
+        let all = join_all(context.upstreams.values().map(|upstream| everything(&context, upstream))).await;
         context.upstreams.keys().cloned().zip(all).collect()
     }
 
@@ -71,8 +73,41 @@ fn capability_of(kind: ItemKind) -> &'static str {
     if kind == ItemKind::Prompt { "prompts" } else { "resources" }
 }
 
-pub(super) async fn everything(upstream: &Upstream) -> Result<SourceDefinitions, SourceError> {
-    let no_client: Arc<dyn SourceClient> = Arc::new(NoClient);
+/// A client that only wants to see what a source offers under a profile: some components keep something for each.
+struct ProfileClient(Option<ProfileName>);
+
+impl SourceClient for ProfileClient {
+    fn session(&self) -> Option<&SessionId> {
+        None
+    }
+
+    fn profile(&self) -> Option<&ProfileName> {
+        self.0.as_ref()
+    }
+
+    fn capabilities(&self) -> Json {
+        NoClient.capabilities()
+    }
+
+    fn log_level(&self) -> Option<Json> {
+        None
+    }
+
+    fn notify<'a>(&'a self, source: &'a str, notification: Notification) -> BoxFuture<'a, ()> {
+        NoClient.notify(source, notification)
+    }
+
+    fn request<'a>(&'a self, source: &'a str, request: Request) -> BoxFuture<'a, Answer> {
+        NoClient.request(source, request)
+    }
+}
+
+/// Returns what a source offers, under the first profile that may use it.
+pub(super) async fn everything(context: &Context, upstream: &Upstream) -> Result<SourceDefinitions, SourceError> {
+    let may_use =
+        |profile: &&ProfileName| context.admitted(profile).any(|(it, _)| it.config.name == upstream.config.name);
+    let profile = context.profiles.keys().find(may_use).cloned();
+    let no_client: Arc<dyn SourceClient> = Arc::new(ProfileClient(profile));
     let met = upstream.discover(&no_client).await?;
     let mut offered = SourceDefinitions {
         items: met.tools.items.iter().cloned().chain(met.instructions.clone()).collect(),

@@ -19,6 +19,7 @@ use super::{BuildError, default_sink_file};
 use crate::config::{Config, RemoteSinkConfig};
 use crate::ledger::{Event, EventBody, EventKind, Ledger};
 use crate::plugin::{FailureCode, PluginHost, Sink};
+use crate::receivers::{Receiver, ReceiverKind, Receivers};
 use crate::secret::SecretStore;
 use crate::telemetry::LogCollector;
 
@@ -140,11 +141,12 @@ impl From<String> for DeliveryFailure {
 }
 
 impl SinkTasks {
-    pub(super) fn start(receivers: RecordReceivers, ledger: &Ledger) -> Self {
+    /// Starts to feed the sinks, whose deliveries are reported to `reported`.
+    pub(super) fn start(receivers: RecordReceivers, ledger: &Ledger, reported: &Receivers) -> Self {
         let finishing = watch::Sender::new(false);
         let spawned = |(name, receiver): (String, RecordReceiver)| {
-            let shown = receiver.name();
-            let feed = Feed::new(name, receiver, ledger.clone());
+            let feed = Feed::new(name, receiver, ledger.clone(), reported);
+            let shown = feed.reported.name().to_owned();
             (shown, tokio::spawn(feed.run(finishing.subscribe())))
         };
         let tasks = receivers.into_iter().map(spawned).collect();
@@ -168,6 +170,8 @@ impl SinkTasks {
 struct Feed {
     name: String,
     receiver: RecordReceiver,
+    /// Where its deliveries are reported.
+    reported: Receiver,
     ledger: Ledger,
     /// The number of times in a row that the plugin has failed by itself at the records that come next.
     own_failures: u32,
@@ -179,8 +183,9 @@ struct Feed {
 }
 
 impl Feed {
-    fn new(name: String, receiver: RecordReceiver, ledger: Ledger) -> Self {
-        Self { name, receiver, ledger, own_failures: 0, own_code: None, alone_until: None }
+    fn new(name: String, receiver: RecordReceiver, ledger: Ledger, reported: &Receivers) -> Self {
+        let reported = reported.add(ReceiverKind::Sink, &receiver.name());
+        Self { name, receiver, reported, ledger, own_failures: 0, own_code: None, alone_until: None }
     }
 
     /// Feeds the sink until the broker finishes, or was dropped.
@@ -191,7 +196,7 @@ impl Feed {
 
     async fn deliver_all(&mut self, mut finishing: watch::Receiver<bool>) {
         let mut tip = self.ledger.tip();
-        let (mut backoff, mut failures) = (INITIAL_BACKOFF, 0_u64);
+        let mut backoff = INITIAL_BACKOFF;
         loop {
             tip.mark_unchanged();
             // The last records are on disk before the broker finishes, and may not have been when a delivery before
@@ -207,30 +212,26 @@ impl Feed {
                 }
                 Ok(_) => {
                     backoff = INITIAL_BACKOFF;
-                    let failed = std::mem::take(&mut failures);
-                    if failed > 0 {
-                        tracing::warn!(
-                            sink = self.receiver.name(),
-                            failures = failed,
-                            "a sink accepts its records again"
-                        );
+                    let failures = self.reported.succeeded();
+                    if failures > 0 {
+                        tracing::warn!(sink = self.reported.name(), failures, "a sink accepts its records again");
                     }
                 }
                 Err(DeliveryFailure { cause, own }) => {
-                    if failures == 0 {
+                    let is_first = self.reported.failed(&cause);
+                    if is_first {
                         tracing::error!(
-                            sink = self.receiver.name(),
+                            sink = self.reported.name(),
                             cause,
                             "a sink did not accept its records; they are delivered again"
                         );
                     }
-                    failures += 1;
                     // What comes next is not the same again: fewer records, a substitute, or the records that follow.
                     if is_finishing && own.is_some() {
                         continue;
                     }
                     // One failure may pass: the first delivery of a broker that ends soon may be the last.
-                    if is_finishing && failures > 1 {
+                    if is_finishing && !is_first {
                         return;
                     }
                     tokio::select! {
@@ -292,7 +293,7 @@ impl Feed {
     /// Says in the log and in the ledger that the sink did not get a record as it is.
     fn report(&self, seq: u64, substitute: &Substitute, what: &'static str) {
         tracing::error!(
-            sink = self.receiver.name(),
+            sink = self.reported.name(),
             seq,
             kind = substitute.kind,
             "a plugin failed at a record; {what}"

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::definitions::everything;
 use super::operator::upstream_named;
 use super::{Broker, BuildError, Inner};
-use crate::context::{FlagState, FlaggedDefinition, Upstream};
+use crate::context::{Context, FlagState, FlaggedDefinition, Upstream};
 use crate::control::{ControlRefusal, ControlReply, ListedDefinition};
 use crate::digest::Digest;
 use crate::item::{Item, ItemKind};
@@ -164,7 +164,7 @@ pub(super) async fn compare(inner: &Inner, kind: ItemKind) -> ControlReply {
     let lock = Lockfile::load(&context.config.data_dir).map_err(|error| ControlRefusal::Error(error.to_string()))?;
     let mut compared = LockComparison::default();
     for (source, upstream) in &context.upstreams {
-        match listed(upstream, kind).await {
+        match listed(&context, upstream, kind).await {
             Ok(items) => compared.add(upstream, &items, &lock, kind),
             Err(error) => drop(compared.missing.insert(source.clone(), error)),
         }
@@ -182,7 +182,7 @@ pub(super) async fn accept(
 ) -> ControlReply {
     let context = inner.context();
     let upstream = upstream_named(&context, source)?;
-    let listed = listed(upstream, kind).await.map_err(ControlRefusal::Error)?;
+    let listed = listed(&context, upstream, kind).await.map_err(ControlRefusal::Error)?;
     let mut chosen = Vec::new();
     for ListedDefinition { kind, digest } in definitions {
         let found = listed.iter().find(|item| item.kind == *kind && item.digest == *digest);
@@ -225,12 +225,12 @@ impl Inner {
 
 /// Returns the tools that a source listed last, everything of a kind, and all else that was flagged. No second
 /// connection is made for what the agents' own connections have listed.
-async fn listed(upstream: &Upstream, kind: ItemKind) -> Result<Vec<Arc<Item>>, String> {
+async fn listed(context: &Context, upstream: &Upstream, kind: ItemKind) -> Result<Vec<Arc<Item>>, String> {
     let late = |_| format!("it has not listed what it offers within {} s", LIST_TIMEOUT.as_secs());
     if upstream.has_listed() && matches!(kind, ItemKind::Tool | ItemKind::Source) {
         let others = upstream.flagged_items().into_iter().filter(|item| item.kind != ItemKind::Tool);
         return Ok(upstream.last_tools().into_iter().chain(others).collect());
     }
-    let everything = timeout(LIST_TIMEOUT, everything(upstream)).await.map_err(late)?;
+    let everything = timeout(LIST_TIMEOUT, everything(context, upstream)).await.map_err(late)?;
     Ok(everything.map_err(|error| error.to_string())?.items)
 }

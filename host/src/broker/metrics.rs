@@ -7,12 +7,14 @@ use std::sync::Arc;
 use super::{Broker, BuildError, Inner, PreparedConfig};
 use crate::context::{Context, Upstream};
 use crate::metrics::{LabelledSeries, Labels, MetricsEncoder, families, text};
+use crate::receivers::Receivers;
 use crate::source::SourceStatus;
 use crate::telemetry::{MetricsCollector, MetricsTask};
 
 impl Broker {
     /// Returns all metrics in OpenMetrics' text format 1.0, which Prometheus reads. Durations are in seconds. The text
-    /// holds names of sources and exposed names of their tools, and nothing of any payload. Sends no request to any
+    /// holds names of sources, exposed names of their tools, and names and addresses of what the broker sends to
+    /// (sinks, witnesses, webhooks, collectors), and nothing of any payload. Sends no request to any
     /// source.
     #[must_use]
     pub fn metrics(&self) -> String {
@@ -22,9 +24,12 @@ impl Broker {
 }
 
 /// Prepares the collector that gets the metrics, if the configuration names one and an interval.
-pub(super) fn collector(prepared: &PreparedConfig) -> Result<Option<MetricsCollector>, BuildError> {
+pub(super) fn collector(
+    prepared: &PreparedConfig,
+    receivers: &Receivers,
+) -> Result<Option<MetricsCollector>, BuildError> {
     let Some(config) = &prepared.config.telemetry else { return Ok(None) };
-    MetricsCollector::new(config, &prepared.secrets).map_err(BuildError::Telemetry)
+    MetricsCollector::new(config, &prepared.secrets, receivers).map_err(BuildError::Telemetry)
 }
 
 /// Sends the metrics a last time.
@@ -77,6 +82,7 @@ impl Inner {
             families.counter("portcullis_spans_taken", "Spans that the collector took", [(Labels::new(), taken)])?;
             families.counter("portcullis_spans_lost", "Spans that it did not take in time", [(Labels::new(), lost)])?;
         }
+        describe_receivers(&self.core.receivers, families)?;
         let lasted = [(Labels::new(), &*context.session_durations)];
         families.durations("mcp_server_session_duration", "Sessions of agents that have ended", lasted)
     }
@@ -118,6 +124,17 @@ fn describe_sources(context: &Context, families: &mut MetricsEncoder<'_>) -> fmt
     families.gauge("portcullis_source_tools", "Tools that the source listed last", tools)?;
     let errors = known.iter().map(|(upstream, health)| (of_source(upstream), health.error_count));
     families.counter("portcullis_source_errors", "Connections that broke or could not be made, and lost pings", errors)
+}
+
+fn describe_receivers(receivers: &Receivers, families: &mut MetricsEncoder<'_>) -> fmt::Result {
+    let states = receivers.states();
+    let labelled =
+        || states.iter().map(|state| (state, vec![("kind", state.kind.as_str()), ("receiver", &*state.name)]));
+    let failing = labelled().map(|(state, labels)| (labels, usize::from(state.failing)));
+    let help = "1 if the last delivery to a sink, a witness, a receiver of questions or a collector failed";
+    families.gauge("portcullis_receiver_failing", help, failing)?;
+    let failures = labelled().map(|(state, labels)| (labels, state.failures));
+    families.counter("portcullis_receiver_failures", "Deliveries to it that failed, each attempt counted", failures)
 }
 
 fn of_call<'a>(source: &'a str, counted: &'a LabelledSeries) -> Labels<'a> {

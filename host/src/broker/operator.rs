@@ -191,6 +191,7 @@ fn status(inner: &Inner) -> Value {
         "total_tools": state.total_tools,
         "total_quarantined": state.total_quarantined,
         "last_discovery": state.last_discovery,
+        "receivers": inner.core.receivers.states(),
         "sessions": sessions,
         "asks": inner.core.inbox.len(),
     })

@@ -14,6 +14,7 @@ use self::webhook::{Webhook, WebhookMessage};
 use crate::config::QuestionsConfig;
 use crate::escape::escape_hidden;
 use crate::gate::{Inbox, Question, QuestionEvent};
+use crate::receivers::{Receiver, ReceiverKind, Receivers};
 use crate::secret::SecretStore;
 
 /// The largest number of messages that may wait for the webhook's server.
@@ -31,20 +32,28 @@ const MAX_BODY: usize = 1024;
 pub(super) struct QuestionNotifier(Vec<JoinHandle<()>>);
 
 impl QuestionNotifier {
-    /// Starts to announce the questions of an inbox. It connects to nothing before there is a question.
+    /// Starts to announce the questions of an inbox, and reports to `reported` what came of it. It connects to nothing
+    /// before there is a question.
     ///
     /// # Errors
     /// A text, if the webhook's key is missing or too short, or its address may not be reached.
-    pub(super) fn start(config: &QuestionsConfig, secrets: &SecretStore, inbox: &Inbox) -> Result<Self, String> {
+    pub(super) fn start(
+        config: &QuestionsConfig,
+        secrets: &SecretStore,
+        inbox: &Inbox,
+        reported: &Receivers,
+    ) -> Result<Self, String> {
         let mut tasks = Vec::new();
         if config.desktop {
-            tasks.push(tokio::spawn(show(inbox.subscribe())));
+            let reported = reported.add(ReceiverKind::Questions, "desktop");
+            tasks.push(tokio::spawn(show(inbox.subscribe(), reported)));
         }
         if let Some(webhook) = &config.webhook {
             let webhook = Webhook::new(webhook, secrets)?;
+            let reported = reported.add(ReceiverKind::Questions, &webhook.shown());
             let (queue, waiting) = mpsc::channel(QUEUE);
-            tasks.push(tokio::spawn(webhook.deliver(waiting)));
-            tasks.push(tokio::spawn(feed(inbox.subscribe(), queue)));
+            tasks.push(tokio::spawn(webhook.deliver(waiting, reported.clone())));
+            tasks.push(tokio::spawn(feed(inbox.subscribe(), queue, reported)));
         }
         Ok(Self(tasks))
     }
@@ -57,26 +66,27 @@ impl Drop for QuestionNotifier {
 }
 
 /// Hands each event to the task that sends it, so that a slow server makes no event be missed before the queue is full.
-async fn feed(mut events: broadcast::Receiver<QuestionEvent>, queue: mpsc::Sender<WebhookMessage>) {
+async fn feed(mut events: broadcast::Receiver<QuestionEvent>, queue: mpsc::Sender<WebhookMessage>, reported: Receiver) {
     while let Some(event) = next(&mut events).await {
         if queue.try_send(WebhookMessage::now(event)).is_err() {
+            reported.failed(&format!("it is too slow: {QUEUE} messages wait for it, and one was given up"));
             tracing::warn!("the webhook's server is too slow: a question is not announced to it");
         }
     }
 }
 
-async fn show(mut events: broadcast::Receiver<QuestionEvent>) {
-    let mut failing = false;
+async fn show(mut events: broadcast::Receiver<QuestionEvent>, reported: Receiver) {
     while let Some(event) = next(&mut events).await {
         let QuestionEvent::Asked(question) = event else { continue };
         let shown = tokio::task::spawn_blocking(move || notify(&question)).await;
-        let failed = shown.map_err(std::io::Error::other).flatten().err();
-        if let Some(error) = &failed
-            && !failing
-        {
-            tracing::warn!(%error, "questions are not shown on the desktop; is `{NOTIFY}` installed?");
+        match shown.map_err(std::io::Error::other).flatten() {
+            Ok(()) => drop(reported.succeeded()),
+            Err(error) => {
+                if reported.failed(&format!("`{NOTIFY}`: {error}")) {
+                    tracing::warn!(%error, "questions are not shown on the desktop; is `{NOTIFY}` installed?");
+                }
+            }
         }
-        failing = failed.is_some();
     }
 }
 

@@ -24,6 +24,7 @@ use crate::call::now_millis;
 use crate::config::WitnessConfig;
 use crate::egress::{Egress, HttpClient, OutgoingRequest, shown};
 use crate::ledger::{Ledger, SignedCheckpoint};
+use crate::receivers::{Receiver, ReceiverKind, Receivers};
 
 /// The longest time that a server may take to accept a checkpoint.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -51,17 +52,22 @@ enum Witness {
 }
 
 impl WitnessTasks {
-    /// Starts to send the checkpoints of a ledger. A witness that cannot be used is reported and left out.
-    pub(super) fn start(witnesses: &[WitnessConfig], ledger: &Ledger) -> Self {
+    /// Starts to send the checkpoints of a ledger, and reports to `reported` what came of it. A witness that cannot be
+    /// used is reported and left out.
+    pub(super) fn start(witnesses: &[WitnessConfig], ledger: &Ledger, reported: &Receivers) -> Self {
         let mut tasks = Vec::new();
         for config in witnesses {
+            let reported = reported.add(ReceiverKind::Witness, &shown_name(config));
             match Witness::new(config) {
                 Ok(witness) => {
-                    let name = witness.name();
-                    let task = tokio::spawn(send_all(witness, ledger.signed_checkpoints()));
+                    let name = reported.name().to_owned();
+                    let task = tokio::spawn(send_all(witness, reported, ledger.signed_checkpoints()));
                     tasks.push((name, AbortOnDropHandle::new(task)));
                 }
-                Err(error) => tracing::warn!(error, "a witness of the ledger gets no checkpoints"),
+                Err(error) => {
+                    reported.failed(&error);
+                    tracing::warn!(witness = reported.name(), error, "a witness of the ledger gets no checkpoints");
+                }
             }
         }
         Self(tasks)
@@ -79,18 +85,18 @@ impl WitnessTasks {
 }
 
 /// Sends each checkpoint to a witness until there will be no more. Failures are reported once, until one is taken.
-async fn send_all(witness: Witness, mut signed: watch::Receiver<Option<SignedCheckpoint>>) {
-    let mut has_failed = false;
+async fn send_all(witness: Witness, reported: Receiver, mut signed: watch::Receiver<Option<SignedCheckpoint>>) {
     while signed.changed().await.is_ok() {
         loop {
             let Some(checkpoint) = signed.borrow_and_update().clone() else { break };
             let Err(error) = witness.send(&checkpoint).await else {
-                has_failed = false;
+                if reported.succeeded() > 0 {
+                    tracing::warn!(witness = reported.name(), "a witness takes checkpoints of the ledger again");
+                }
                 break;
             };
-            if !has_failed {
-                tracing::warn!(witness = witness.name(), error, "a witness does not take checkpoints of the ledger");
-                has_failed = true;
+            if reported.failed(&error) {
+                tracing::warn!(witness = reported.name(), error, "a witness does not take checkpoints of the ledger");
             }
             // The end of the ledger ends the pause too: then this is the last attempt.
             if let Ok(Err(_)) = timeout(PAUSE, signed.changed()).await {
@@ -113,15 +119,6 @@ impl Witness {
             WitnessConfig::Git(repository) => Self::Git(repository.clone()),
             WitnessConfig::Syslog(address) => Self::Syslog(SyslogSender::new(address.clone())),
         })
-    }
-
-    fn name(&self) -> String {
-        match self {
-            Self::File(path) => path.display().to_string(),
-            Self::Server { url, .. } => shown(url),
-            Self::Git(repository) => format!("git:{}", repository.display()),
-            Self::Syslog(sender) => sender.address().to_string(),
-        }
     }
 
     async fn send(&self, checkpoint: &SignedCheckpoint) -> Result<(), String> {
@@ -159,6 +156,16 @@ impl Witness {
                 }
             }
         }
+    }
+}
+
+/// Returns the name of a witness, safe to show.
+fn shown_name(config: &WitnessConfig) -> String {
+    match config {
+        WitnessConfig::File(path) => path.display().to_string(),
+        WitnessConfig::Server(url) => shown(url),
+        WitnessConfig::Git(repository) => format!("git:{}", repository.display()),
+        WitnessConfig::Syslog(address) => address.to_string(),
     }
 }
 

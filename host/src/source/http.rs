@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::link::{HandshakeDeadlines, McpConnection, McpConnectionConfig};
 use super::supervised::{Connector, SupervisedSource, SupervisionConfig};
-use super::{Discovery, SourceError};
+use super::{Discovery, GivenValues, SourceError};
 use crate::call::Cause;
 use crate::config::{Endpoint, HttpTransportKind, OWN_HEADERS, SourceConfig};
 use crate::egress::{Egress, EgressError, Reach, shown};
@@ -34,7 +34,10 @@ pub(crate) type HttpSource = SupervisedSource<RemoteServer>;
 
 /// The server of a source, and how it is reached.
 pub(crate) struct RemoteServer {
+    /// How it is reached, with the headers as they were when the source was described.
     access: ServerAccess,
+    /// The listed headers.
+    given: GivenValues,
     transport_kind: HttpTransportKind,
     /// The largest message, in bytes.
     limit: usize,
@@ -43,16 +46,16 @@ pub(crate) struct RemoteServer {
 }
 
 impl HttpSource {
-    /// Describes the source; opens nothing. `headers` are the listed ones with secrets resolved; they are sent to the
-    /// origin of the configured URL and to no other. If there is no `Authorization` among them, the login that is kept
+    /// Describes the source; opens nothing. `given` are the listed headers; they are sent to the origin of the
+    /// configured URL and to no other. If there is no `Authorization` among them, the login that is kept
     /// in `data_dir` is sent. `record` records the source's events in the ledger.
     ///
     /// # Errors
-    /// [`SourceError::Start`] if the configuration has no `url`, the address may not be reached, a header is invalid or
-    /// is reserved for the broker, or the system has no certificates to trust.
+    /// [`SourceError::Start`] if the configuration has no `url`, the address may not be reached, a header is invalid,
+    /// lacks its secret or is reserved for the broker, or the system has no certificates to trust.
     pub(crate) fn new(
         config: &SourceConfig,
-        headers: Vec<(String, SecretString)>,
+        given: GivenValues,
         data_dir: &Path,
         record: EventCallback,
     ) -> Result<Self, SourceError> {
@@ -61,7 +64,7 @@ impl HttpSource {
         };
         let reach = if *dangerous_allow_private { Reach::Private } else { Reach::Public };
         let client = Egress::new().client_for(url, reach).map_err(|error| SourceError::Start(Cause::of(error)))?;
-        let headers = secret_headers(&config.name, &headers)?;
+        let headers = headers_of(&config.name, &given)?;
         let bearer = match headers.contains_key(AUTHORIZATION) {
             true => None,
             false => {
@@ -71,7 +74,7 @@ impl HttpSource {
         };
         let access = ServerAccess { source: config.name.clone(), url: url.clone(), client, headers, bearer };
         let (transport_kind, limit) = (*transport_kind, config.max_message);
-        let server = RemoteServer { access, transport_kind, limit, speaks_sse: AtomicBool::new(false) };
+        let server = RemoteServer { access, given, transport_kind, limit, speaks_sse: AtomicBool::new(false) };
         Ok(Self::of(SupervisionConfig::of(config, record), server))
     }
 }
@@ -84,16 +87,17 @@ impl Connector for RemoteServer {
         config: McpConnectionConfig,
     ) -> Result<(McpConnection, Discovery), SourceError> {
         let explained = |error| self.explain(error);
+        let access = ServerAccess { headers: headers_of(&self.access.source, &self.given)?, ..self.access.clone() };
         if self.transport_kind == HttpTransportKind::Sse || self.speaks_sse.load(Ordering::Relaxed) {
-            return self.connect_sse(deadlines, config).await.map_err(explained);
+            return self.connect_sse(access, deadlines, config).await.map_err(explained);
         }
-        let transport = Arc::new(HttpTransport::new(self.access.clone(), self.limit));
+        let transport = Arc::new(HttpTransport::new(access.clone(), self.limit));
         let refused = match McpConnection::open(transport, deadlines.clone(), config.clone()).await {
             Err(SourceError::Protocol(why)) if self.transport_kind == HttpTransportKind::Detect => why,
             opened => return opened.map_err(explained),
         };
         // A server that refuses a POST may be one of 2024-11-05.
-        match self.connect_sse(deadlines, config).await {
+        match self.connect_sse(access, deadlines, config).await {
             Ok(opened) => {
                 self.speaks_sse.store(true, Ordering::Relaxed);
                 Ok(opened)
@@ -117,10 +121,11 @@ impl Connector for RemoteServer {
 impl RemoteServer {
     async fn connect_sse(
         &self,
+        access: ServerAccess,
         deadlines: HandshakeDeadlines,
         config: McpConnectionConfig,
     ) -> Result<(McpConnection, Discovery), SourceError> {
-        let (shared, inbox) = TransportShared::new(self.access.clone(), self.limit);
+        let (shared, inbox) = TransportShared::new(access, self.limit);
         let transport = Arc::new(LegacySse::open(shared, inbox).await?);
         McpConnection::open(transport, HandshakeDeadlines { probe: None, ..deadlines }, config).await
     }
@@ -143,6 +148,11 @@ impl std::fmt::Debug for RemoteServer {
         let ServerAccess { source, url, .. } = &self.access;
         f.debug_struct("RemoteServer").field("name", source).field("url", &shown(url)).finish_non_exhaustive()
     }
+}
+
+/// Returns the headers that a source is given, with the secrets that are set now.
+fn headers_of(source: &SourceName, given: &GivenValues) -> Result<HeaderMap, SourceError> {
+    secret_headers(source, &given.read().map_err(|error| SourceError::Start(Cause::of(error)))?)
 }
 
 fn secret_headers(source: &SourceName, listed: &[(String, SecretString)]) -> Result<HeaderMap, SourceError> {

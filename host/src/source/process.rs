@@ -10,14 +10,13 @@ use std::time::Instant;
 use async_trait::async_trait;
 
 use super::link::{HandshakeDeadlines, McpConnection, McpConnectionConfig};
-use super::pipe::{Pipe, PipeConfig, RedactedValues, escape};
+use super::pipe::{Pipe, PipeConfig, escape};
 use super::supervised::{Connector, SupervisedSource, SupervisionConfig};
 use super::transport::Transport;
-use super::{Discovery, SourceError, log_file};
+use super::{Discovery, GivenValues, SourceError, log_file};
 use crate::call::Cause;
 use crate::cell::{CellStartError, ProcessCell};
 use crate::config::{Endpoint, SourceConfig};
-use crate::secret::ConfigValue;
 use running::RunningCell;
 
 mod running;
@@ -31,33 +30,29 @@ pub(crate) type ProcessSource = SupervisedSource<ProcessProgram>;
 /// The program of a source, and how it is started.
 pub(crate) struct ProcessProgram {
     argv: Vec<String>,
-    env: Vec<(String, String)>,
+    /// The variables that it is given.
+    given: GivenValues,
     process_cell: Arc<ProcessCell>,
     /// The largest message, in bytes.
     limit: usize,
-    /// The values that must not reach the log.
-    secrets: RedactedValues,
 }
 
 impl ProcessSource {
-    /// Describes the source; opens nothing. `env` are the listed variables with secrets resolved, which are all that
-    /// the program sees besides PATH, HOME, LANG and TMPDIR. Standard error goes to `data_dir/logs/NAME.log`.
+    /// Describes the source; opens nothing. `given` are the listed variables, which are all that the program sees
+    /// besides PATH, HOME, LANG and TMPDIR. Standard error goes to `data_dir/logs/NAME.log`.
     ///
     /// # Errors
     /// [`SourceError::Start`] if the configuration describes no program.
     pub(crate) fn new(
         config: &SourceConfig,
         process_cell: Arc<ProcessCell>,
-        env: Vec<(String, String)>,
+        given: GivenValues,
     ) -> Result<Self, SourceError> {
-        let Endpoint::Command { argv, env: listed, .. } = &config.endpoint else {
+        let Endpoint::Command { argv, .. } = &config.endpoint else {
             return Err(SourceError::Start(Cause::own(format!("source `{}` has no `command`", config.name))));
         };
-        let is_secret = |name: &str| matches!(listed.get(name), Some(ConfigValue::Secret(_)));
-        let secrets =
-            RedactedValues::new(env.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value.as_str()));
         let supervision = SupervisionConfig::of(config, process_cell.cells.recorder());
-        let program = ProcessProgram { argv: argv.clone(), env, process_cell, limit: config.max_message, secrets };
+        let program = ProcessProgram { argv: argv.clone(), given, process_cell, limit: config.max_message };
         Ok(Self::of(supervision, program))
     }
 }
@@ -70,11 +65,12 @@ impl Connector for ProcessProgram {
         config: McpConnectionConfig,
     ) -> Result<(McpConnection, Discovery), SourceError> {
         let began = Instant::now();
-        let plan = self.process_cell.plan(&self.env).await.map_err(|error| SourceError::Start(Cause::of(error)))?;
+        let (env, secrets) = self.given.for_start()?;
+        let plan = self.process_cell.plan(&env).await.map_err(|error| SourceError::Start(Cause::of(error)))?;
         tracing::info!(source = %self.process_cell.source(), program = %plan.launch.program.display(), "program of the source");
         let cells = &self.process_cell.cells;
         let log = log_file(&cells.data_dir, self.process_cell.source());
-        let pipe_config = PipeConfig { limit: self.limit, log, secrets: self.secrets.clone() };
+        let pipe_config = PipeConfig { limit: self.limit, log, secrets };
         let recording = self.process_cell.recording().cloned();
         let serve = |ready| self.process_cell.started(ready);
         let started = RunningCell::start(plan.launch, cells.launcher.clone(), recording, serve).await;
@@ -108,7 +104,7 @@ impl ProcessProgram {
 }
 
 impl std::fmt::Debug for ProcessProgram {
-    // The environment holds secrets.
+    // The other fields say nothing.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ProcessProgram")
             .field("name", self.process_cell.source())

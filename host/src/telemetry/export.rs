@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use super::endpoint::{CollectorEndpoint, resource, scope, text};
 use super::{Facts, Side};
 use crate::config::TelemetryConfig;
+use crate::receivers::{Receiver, ReceiverKind, Receivers};
 use crate::secret::SecretStore;
 use crate::sync::Mutex;
 
@@ -46,12 +47,13 @@ struct Counts {
 }
 
 impl Exporter {
-    pub(super) fn start(config: &TelemetryConfig, secrets: &SecretStore) -> Result<Self, String> {
+    pub(super) fn start(config: &TelemetryConfig, secrets: &SecretStore, reported: &Receivers) -> Result<Self, String> {
         let endpoint = CollectorEndpoint::new(config, "/v1/traces", "[telemetry]", secrets)?;
+        let reported = reported.add(ReceiverKind::Spans, &endpoint.shown());
         let (queue, spans) = mpsc::channel(QUEUE);
         let (stop, stopped) = oneshot::channel();
         let counts = Arc::<Counts>::default();
-        let collector = Collector { endpoint, counts: Arc::clone(&counts), failing: false };
+        let collector = Collector { endpoint, counts: Arc::clone(&counts), reported };
         let task = tokio::spawn(collector.feed(spans, stopped));
         Ok(Self { queue, counts, running: Mutex::new(Some((stop, task))) })
     }
@@ -87,12 +89,11 @@ impl std::fmt::Debug for Exporter {
 struct Collector {
     endpoint: CollectorEndpoint,
     counts: Arc<Counts>,
-    /// True if the last batch was lost. That is logged once, until a batch is taken again.
-    failing: bool,
+    reported: Receiver,
 }
 
 impl Collector {
-    async fn feed(mut self, mut spans: mpsc::Receiver<Facts>, mut stopped: oneshot::Receiver<()>) {
+    async fn feed(self, mut spans: mpsc::Receiver<Facts>, mut stopped: oneshot::Receiver<()>) {
         let mut last = false;
         while !last {
             let mut batch = Vec::new();
@@ -104,19 +105,19 @@ impl Collector {
         }
     }
 
-    async fn send(&mut self, batch: Vec<Facts>) {
+    async fn send(&self, batch: Vec<Facts>) {
         let count = batch.len() as u64;
         match self.endpoint.post(encode(batch)).await {
             Ok(()) => {
                 self.counts.taken.fetch_add(count, Ordering::Relaxed);
-                if std::mem::take(&mut self.failing) {
-                    tracing::warn!(url = self.endpoint.shown(), "the collector takes spans again");
+                if self.reported.succeeded() > 0 {
+                    tracing::warn!(url = self.reported.name(), "the collector takes spans again");
                 }
             }
             Err(error) => {
                 self.counts.lost.fetch_add(count, Ordering::Relaxed);
-                if !std::mem::replace(&mut self.failing, true) {
-                    tracing::warn!(url = self.endpoint.shown(), error, "spans are lost; calls go on without them");
+                if self.reported.failed(&error) {
+                    tracing::warn!(url = self.reported.name(), error, "spans are lost; calls go on without them");
                 }
             }
         }

@@ -19,6 +19,7 @@ use super::endpoint::{CollectorEndpoint, resource, scope, text};
 use super::{ReadMetrics, now};
 use crate::config::TelemetryConfig;
 use crate::metrics::{DurationCounts, MetricFamily, MetricSeries, OwnedLabels};
+use crate::receivers::{Receiver, ReceiverKind, Receivers};
 use crate::secret::SecretStore;
 
 /// The longest time that sending the last metrics may take when the broker stops.
@@ -28,6 +29,7 @@ const FINISH_TIMEOUT: Duration = Duration::from_secs(3);
 pub(super) struct MetricsExporter {
     endpoint: CollectorEndpoint,
     interval: Duration,
+    reported: Receiver,
 }
 
 /// The task that sends metrics.
@@ -42,20 +44,25 @@ struct Collector {
     read: ReadMetrics,
     /// The time from which counts count, in nanoseconds since the Unix epoch.
     began: u64,
-    /// True if the last request failed. That is logged once, until one succeeds.
-    failing: bool,
+    reported: Receiver,
 }
 
 impl MetricsExporter {
-    pub(super) fn new(config: &TelemetryConfig, interval: Duration, secrets: &SecretStore) -> Result<Self, String> {
+    pub(super) fn new(
+        config: &TelemetryConfig,
+        interval: Duration,
+        secrets: &SecretStore,
+        reported: &Receivers,
+    ) -> Result<Self, String> {
         let endpoint = CollectorEndpoint::new(config, "/v1/metrics", "[telemetry]", secrets)?;
-        Ok(Self { endpoint, interval })
+        let reported = reported.add(ReceiverKind::Metrics, &endpoint.shown());
+        Ok(Self { endpoint, interval, reported })
     }
 
     pub(super) fn start(self, read: ReadMetrics) -> MetricsSender {
         let (stop, stopped) = oneshot::channel();
-        let Self { endpoint, interval } = self;
-        let collector = Collector { endpoint, read, began: now(), failing: false };
+        let Self { endpoint, interval, reported } = self;
+        let collector = Collector { endpoint, read, began: now(), reported };
         MetricsSender { stop: Some(stop), task: tokio::spawn(collector.run(interval, stopped)) }
     }
 }
@@ -76,7 +83,7 @@ impl Drop for MetricsSender {
 }
 
 impl Collector {
-    async fn run(mut self, every: Duration, mut stopped: oneshot::Receiver<()>) {
+    async fn run(self, every: Duration, mut stopped: oneshot::Receiver<()>) {
         let mut ticks = interval_at(tokio::time::Instant::now() + every, every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -92,24 +99,18 @@ impl Collector {
         }
     }
 
-    async fn send(&mut self, families: Vec<MetricFamily>) {
-        let url = || self.endpoint.shown();
+    async fn send(&self, families: Vec<MetricFamily>) {
+        let url = self.reported.name();
         match self.endpoint.post(encode(families, self.began, now())).await {
             Ok(()) => {
-                if self.failing {
-                    tracing::warn!(url = url(), "the collector takes metrics again");
+                if self.reported.succeeded() > 0 {
+                    tracing::warn!(url, "the collector takes metrics again");
                 }
-                self.failing = false;
             }
             Err(error) => {
-                if !self.failing {
-                    tracing::warn!(
-                        url = url(),
-                        error,
-                        "the collector does not take metrics; the next have these counts too"
-                    );
+                if self.reported.failed(&error) {
+                    tracing::warn!(url, error, "the collector does not take metrics; the next have these counts too");
                 }
-                self.failing = true;
             }
         }
     }

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use super::{Facts, ReadMetrics};
 use crate::config::TelemetryConfig;
+use crate::receivers::Receivers;
 use crate::secret::SecretStore;
 
 #[derive(Debug)]
 pub(super) enum Exporter {}
 
 impl Exporter {
-    pub(super) fn start(_: &TelemetryConfig, _: &SecretStore) -> Result<Self, String> {
+    pub(super) fn start(_: &TelemetryConfig, _: &SecretStore, _: &Receivers) -> Result<Self, String> {
         Err("this program was built without the feature `telemetry`; remove `[telemetry]`".to_owned())
     }
 
@@ -51,7 +52,7 @@ pub(super) enum MetricsExporter {}
 pub(super) enum MetricsSender {}
 
 impl MetricsExporter {
-    pub(super) fn new(_: &TelemetryConfig, _: Duration, _: &SecretStore) -> Result<Self, String> {
+    pub(super) fn new(_: &TelemetryConfig, _: Duration, _: &SecretStore, _: &Receivers) -> Result<Self, String> {
         Err("this program was built without the feature `telemetry`; remove `[telemetry]`".to_owned())
     }
 

@@ -118,15 +118,15 @@ impl EnforcedAccess {
         Self { access, wasi, turns, descriptors: descriptors.clone() }
     }
 
-    /// Creates the WASI context of one instance and opens what is granted. `streams` adds standard streams, which are
-    /// closed otherwise.
+    /// Creates the WASI context of one instance and opens what is granted. `more` adds variables, of which there are
+    /// none otherwise, and standard streams, which are closed otherwise.
     ///
     /// # Errors
     /// A granted folder cannot be opened.
-    pub(crate) fn open(&self, streams: impl FnOnce(&mut WasiCtxBuilder)) -> Result<Wasi, PluginFailure> {
-        let ComponentAccess { env, args, grant, egress, .. } = &self.access;
+    pub(crate) fn open(&self, more: impl FnOnce(&mut WasiCtxBuilder)) -> Result<Wasi, PluginFailure> {
+        let ComponentAccess { args, grant, egress, .. } = &self.access;
         let mut builder = WasiCtxBuilder::new();
-        builder.envs(env).args(args).max_random_size(RANDOM_BYTES);
+        builder.args(args).max_random_size(RANDOM_BYTES);
         let read = grant.read.iter().map(|path| (path, FsPerms::ReadOnly));
         let write = grant.write.iter().map(|path| (path, FsPerms::ReadWrite));
         for (path, rights) in read.chain(write) {
@@ -137,7 +137,7 @@ impl EnforcedAccess {
         }
         let reachable = InstanceNetwork::by(egress.as_ref());
         reachable.open(&mut builder);
-        streams(&mut builder);
+        more(&mut builder);
         let mut table = ResourceTable::new();
         table.set_max_capacity(self.descriptors.each());
         Ok(Wasi { context: builder.build(), http: WasiHttpCtx::new(), reachable, table })

@@ -73,11 +73,11 @@ impl CommandComponent {
         &self.0.identity
     }
 
-    /// Starts the program. Cancellation safe: dropping the future stops what was started.
+    /// Starts the program with these variables. Cancellation safe: dropping the future stops what was started.
     ///
     /// # Errors
     /// [`PluginFailure`] if the component itself fails, or no instance or slot is free.
-    pub async fn start(&self) -> Result<(RunningCommand, CommandStreams), PluginFailure> {
+    pub async fn start(&self, env: &[(String, String)]) -> Result<(RunningCommand, CommandStreams), PluginFailure> {
         let loaded = &self.0;
         let permit = loaded.confinement.instance_permit(loaded.weight).await?;
         let slot = Arc::clone(&loaded.host.commands).acquire_many_owned(loaded.weight);
@@ -88,7 +88,7 @@ impl CommandComponent {
         let (stdout, output) = duplex(limits::PIPE_BYTES);
         let (stderr, error) = duplex(limits::PIPE_BYTES);
         let (mut store, program) =
-            self.instance(CommandStreams { input: stdin, output: stdout, error: stderr }).await?;
+            self.instance(env, CommandStreams { input: stdin, output: stdout, error: stderr }).await?;
         let limits = store.data().tool;
         let meter = Meter::new(limits.deadline, store.data().share.unwrap_or(1.0));
         let (tell, ended) = watch::channel(None);
@@ -116,6 +116,7 @@ impl CommandComponent {
 
     async fn instance<I, O>(
         &self,
+        env: &[(String, String)],
         streams: CommandStreams<I, O>,
     ) -> Result<(Store<GuestState>, CommandBindings), PluginFailure>
     where
@@ -128,6 +129,7 @@ impl CommandComponent {
         let share = confinement.share().await?;
         let mut store = GuestState::confined_with(&host.engine, &host.clock, facts, confinement, |builder| {
             builder
+                .envs(env)
                 .stdin(AsyncStdinStream::new(input))
                 .stdout(AsyncStdoutStream::new(limits::PIPE_BYTES, output))
                 .stderr(AsyncStdoutStream::new(limits::PIPE_BYTES, error));

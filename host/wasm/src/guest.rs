@@ -99,23 +99,26 @@ impl GuestState {
         facts: GuestFacts,
         confinement: &EnforcedAccess,
     ) -> Result<Store<Self>, PluginFailure> {
-        Self::confined_with(engine, clock, facts, confinement, |_| {})
+        Self::confined_with(engine, clock, facts, confinement, |builder| {
+            builder.envs(&confinement.access.env);
+        })
     }
 
-    /// Creates a store as [`GuestState::confined`] does. `streams` adds standard streams, which are closed otherwise.
+    /// Creates a store as [`GuestState::confined`] does. `more` adds variables, of which there are none otherwise, and
+    /// standard streams, which are closed otherwise.
     pub(crate) fn confined_with(
         engine: &Engine,
         clock: &Arc<EpochClock>,
         facts: GuestFacts,
         confinement: &EnforcedAccess,
-        streams: impl FnOnce(&mut WasiCtxBuilder),
+        more: impl FnOnce(&mut WasiCtxBuilder),
     ) -> Result<Store<Self>, PluginFailure> {
         let EnforcedAccess { access, wasi, .. } = confinement;
         let mut store = Self::store(engine, clock, facts);
         let state = store.data_mut();
         (state.memory_limit, state.configured) = (access.memory(), true);
         state.tool = CallLimits::tool(access.processor_time(), access.timeout, access.output);
-        state.wasi = wasi.then(|| confinement.open(streams)).transpose()?.map(Box::new);
+        state.wasi = wasi.then(|| confinement.open(more)).transpose()?.map(Box::new);
         // The time of guests that can wait for the host is measured.
         state.share = access.grant.limits.cpu.or((*wasi || access.key_value.is_some()).then_some(1.0));
         Ok(store)

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::cli::GlobalArgs;
 use crate::completion;
-use crate::output::{self, escape_hidden};
+use crate::output::{self, escape_hidden, shell_word};
 use crate::running::RunningSession;
 use crate::runtime::{self, Interrupted};
 
@@ -90,9 +90,14 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         }
         Answer::Error(error) => {
             let message = error.get_str("message").unwrap_or_else(|| error.as_str().to_owned());
+            // Another name helps only where there is no tool of this one: a call may be denied for another reason.
             let code = error.get("data").and_then(|data| data.get_str("code"));
-            let is_off = code.as_deref() == Some(TOOL_OFF);
-            let suggestion = if is_off { String::new() } else { suggestion(&args.tool, &tools) };
+            let is_unknown = error.get("code").and_then(|code| code.read().ok()) == Some(RpcError::INVALID_PARAMS);
+            let list = || tools_command(global, args.profile.as_deref());
+            let suggestion = match is_unknown && code.as_deref() != Some(TOOL_OFF) {
+                true => suggestion(&args.tool, &tools, list),
+                false => String::new(),
+            };
             let about = if message.contains(&args.tool) { String::new() } else { format!("{}: ", args.tool) };
             bail!("{about}{message}{suggestion}");
         }
@@ -181,15 +186,22 @@ fn arguments(given: &str) -> anyhow::Result<Json> {
 }
 
 /// Returns the way out if no tool has this name.
-fn suggestion(tool: &str, tools: &[Json]) -> String {
+fn suggestion(tool: &str, tools: &[Json], list: impl FnOnce() -> String) -> String {
     let names: Vec<String> = tools.iter().filter_map(|tool| tool.get_str("name")).collect();
     if names.iter().any(|name| name == tool) {
         return String::new();
     }
     match most_similar(tool, names.iter().map(String::as_str)) {
         Some(near) => format!("; did you mean `{near}`?"),
-        None => "; `portcullis tools` lists the tools".to_owned(),
+        None => format!("; `{}` lists the tools", list()),
     }
+}
+
+/// Returns the command that lists the tools which this call could name: those of its profile and its configuration.
+fn tools_command(global: &GlobalArgs, profile: Option<&str>) -> String {
+    let config = global.config.as_ref().map(|file| format!(" --config {}", shell_word(&file.to_string_lossy())));
+    let profile = profile.map(|profile| format!(" --profile {}", shell_word(profile)));
+    format!("portcullis{} tools{}", config.unwrap_or_default(), profile.unwrap_or_default())
 }
 
 fn print(result: &Json, json: bool) -> anyhow::Result<()> {

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use portcullis::broker::{Broker, BrokerState, SourceDefinitions};
-use portcullis::config::{Config, Endpoint, Naming, Schemas, SourceConfig};
+use portcullis::config::{Config, Endpoint, Naming, PluginConfig, Schemas, SourceConfig};
 use portcullis::item::{Item, ItemKind};
 use portcullis::lockfile::{Acceptance, Lockfile};
 use portcullis::name::SourceName;
+use portcullis::plugin::PluginIdentity;
 use portcullis::protocol::Json;
 use portcullis::schema_repair::{Repair, schema_problems};
 use portcullis::secret::ConfigValue;
@@ -102,9 +103,7 @@ async fn examine(broker: &Broker) -> anyhow::Result<(Value, bool)> {
     let report = json!({
         "configuration": config.file.as_deref().map(|file| file.to_string_lossy()),
         "dataDir": config.data_dir.to_string_lossy(),
-        "plugins": broker.plugins().into_iter().map(|(role, id)| {
-            json!({ "role": role, "plugin": id.name, "digest": id.digest })
-        }).collect::<Vec<_>>(),
+        "plugins": plugins(broker),
         "problems": problems,
         "sources": sources,
         "disabled": config.disabled.keys().collect::<Vec<_>>(),
@@ -194,6 +193,17 @@ fn cell(broker: &Broker, source: &SourceConfig) -> Value {
         Endpoint::Url { .. } => json!({ "summary": "nothing runs on this machine; private addresses are refused" }),
         Endpoint::Native { .. } => json!({ "summary": "none: it is part of this program" }),
     }
+}
+
+/// Returns the plugins in the order in which they are asked, with the phases in which they are.
+fn plugins(broker: &Broker) -> Vec<Value> {
+    let config = broker.config();
+    let entries = [&config.policies, &config.transforms, &config.approvals].into_iter().flatten();
+    let of = |((role, id), entry): ((&str, PluginIdentity), &PluginConfig)| {
+        let on: Vec<_> = entry.on.iter().map(|phase| phase.as_str()).collect();
+        json!({ "role": role, "plugin": id.name, "digest": id.digest, "on": on, "shadow": entry.shadow })
+    };
+    broker.plugins().into_iter().zip(entries).map(of).collect()
 }
 
 fn profiles(config: &Config) -> Vec<Value> {
@@ -292,7 +302,10 @@ fn print(report: &Value, wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
     for plugin in items(&report["plugins"]) {
         let (role, name, digest) =
             (plain_text(&plugin["role"]), plain_text(&plugin["plugin"]), plain_text(&plugin["digest"]));
-        output::text(&format!("{role:13}  {name}  {digest}\n"))?;
+        let on: Vec<_> = items(&plugin["on"]).iter().map(plain_text).collect();
+        let on = if on.is_empty() { String::new() } else { format!("  on {}", on.join(", ")) };
+        let shadow = if plugin["shadow"] == true { "  shadow: its verdicts are recorded and not applied" } else { "" };
+        output::text(&format!("{role:13}  {name}  {digest}{on}{shadow}\n"))?;
     }
     for profile in items(&report["profiles"]) {
         let (name, trust, approve) =

@@ -91,7 +91,7 @@ pub(crate) fn run(_: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         findings.push(data_folder(&folder));
         if folder.is_dir() {
             findings.push(ledger(&folder));
-            findings.push(brokers(&folder)?);
+            findings.extend(brokers(&folder)?);
         }
     }
     if global.json {
@@ -273,11 +273,11 @@ fn ledger(folder: &Path) -> Finding {
     }
 }
 
-/// Returns which brokers run, and whether one of them has trouble.
-fn brokers(folder: &Path) -> anyhow::Result<Finding> {
+/// Returns which brokers run, whether one of them has trouble, and what does not take what they send.
+fn brokers(folder: &Path) -> anyhow::Result<Vec<Finding>> {
     let all = runtime::block_on(async { Ok(control::all(folder, &ControlRequest::Status).await?) })?;
     let broken = all.iter().any(|(_, answer)| answer.as_ref().map_or(true, status::is_broken));
-    Ok(match (all.len(), broken) {
+    let brokers = match (all.len(), broken) {
         (count, true) => Finding::warning(
             "brokers",
             format!("{count} run, and not all is well"),
@@ -285,7 +285,17 @@ fn brokers(folder: &Path) -> anyhow::Result<Finding> {
         ),
         (0, false) => Finding::good("brokers", "none runs"),
         (count, false) => Finding::good("brokers", format!("{count} run, and all is well")),
-    })
+    };
+    let answers = all.iter().filter_map(|(chain, answer)| Some((chain, answer.as_ref().ok()?)));
+    let failing = answers.flat_map(|(chain, answer)| {
+        let of_broker = move |words| {
+            let remedy = "start it, or correct its address in the configuration and start the broker again; deliveries \
+                          go on by themselves";
+            Finding::warning("receivers", format!("of broker {chain}: {words}"), remedy)
+        };
+        status::failing_receivers_in_words(answer).into_iter().map(of_broker)
+    });
+    Ok(std::iter::once(brokers).chain(failing).collect())
 }
 
 fn print(finding: &Finding) -> anyhow::Result<()> {

@@ -14,8 +14,9 @@ use crate::runtime;
 
 /// Stop a source of the running brokers and start it again
 ///
-/// Its open calls have 2 s to end. The subscriptions of sessions to the source are restored. The ledger records who
-/// asked for the restart. The exit code is 1 if no running broker has the source, or if it does not come back.
+/// Its open calls have 2 s to end. It is given the secrets that are set now. The subscriptions of sessions to the source
+/// are restored. The ledger records who asked for the restart. The exit code is 1 if no running broker has the source,
+/// or if it does not come back.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -3,8 +3,9 @@
 use std::io::{BufRead as _, IsTerminal as _, Read as _};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Subcommand;
+use portcullis::config::{find_text, uses_of_secret};
 use portcullis::secret::{MAX_VALUE_BYTES, SecretStore};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
@@ -12,7 +13,8 @@ use secrecy::SecretString;
 use secrecy::zeroize::Zeroizing;
 
 use crate::cli::GlobalArgs;
-use crate::{output, runtime};
+use crate::output::{self, escape_hidden};
+use crate::runtime;
 
 /// Manage the secrets that sources get
 ///
@@ -42,10 +44,17 @@ enum What {
     },
     /// Print the names of all secrets
     List,
-    /// Remove a value
+    /// Remove a value that the configuration does not use
+    ///
+    /// A broker does not start without a value that it needs, and a source is missing without its own. So a value that
+    /// the configuration names is not removed: take the entry out of the file first.
     Remove {
         /// The name that it was set under
         name: String,
+
+        /// Remove it also if the configuration names it
+        #[arg(long)]
+        force: bool,
     },
 }
 
@@ -57,13 +66,33 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
             secrets.set(name, &read_value(name).context("the value cannot be read")?)?;
             output::message(&format!("secret {name} is set"));
         }
-        What::Remove { name } => {
+        What::Remove { name, force } => {
+            if !force {
+                check_unused(name, &secrets, global)?;
+            }
             secrets.remove(name)?;
             output::message(&format!("secret {name} is removed"));
         }
         What::List => list(&secrets.list()?, global.json)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses to remove a secret that the configuration names.
+fn check_unused(name: &str, secrets: &SecretStore, global: &GlobalArgs) -> anyhow::Result<()> {
+    // The file is where the data folder was found, whether it is valid or not.
+    let Ok((file, text)) = find_text(global.config.as_deref()) else { return Ok(()) };
+    let uses = uses_of_secret(&text, name);
+    if uses.is_empty() || !secrets.list()?.iter().any(|known| known == name) {
+        return Ok(());
+    }
+    let uses: String = uses.iter().map(|place| format!("\n  {}", escape_hidden(place))).collect();
+    bail!(
+        "secret {name} is in use, and a broker would not start, or a source be missing, without it: {} names it under{uses}\n\
+         take it out of the file first, or use `portcullis secret remove {name} --force`; `portcullis secret set {name}` gives it \
+         another value",
+        file.display()
+    )
 }
 
 fn list(names: &[String], json: bool) -> anyhow::Result<()> {

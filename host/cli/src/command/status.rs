@@ -10,13 +10,15 @@ use serde_json::{Value, json};
 
 use crate::cli::GlobalArgs;
 use crate::flagged::{print_flagged, print_off};
+use crate::moment;
 use crate::output::{self, BAD, BOLD, escape_hidden};
 use crate::runtime;
 
 /// Show the running brokers: their sources, sessions and open questions
 ///
-/// The exit code is 1 if no broker runs, if a source of one is broken, if one has refused a changed configuration, or
-/// if one refuses calls because its ledger cannot record them.
+/// The exit code is 1 if no broker runs, if a source of one is broken, if a sink, a witness, a receiver of questions or
+/// a collector does not take what it is sent, if one has refused a changed configuration, or if one refuses calls
+/// because its ledger cannot record them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Look only into this data folder
@@ -63,11 +65,14 @@ async fn ask(folders: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
 async fn watch(folders: &[PathBuf], mut brokers: Vec<Value>, json: bool) -> anyhow::Result<ExitCode> {
     let mut shown = None;
     loop {
-        // Values that always change do not count as a change.
+        // Values that change all the time do not count as a change.
         let still = brokers.iter().cloned().map(|mut broker| {
             broker.as_object_mut().and_then(|broker| broker.remove("uptimeSeconds"));
             for source in broker.get_mut("sources").and_then(Value::as_array_mut).into_iter().flatten() {
                 source.as_object_mut().and_then(|source| source.remove("calls"));
+            }
+            for receiver in broker.get_mut("receivers").and_then(Value::as_array_mut).into_iter().flatten() {
+                receiver.as_object_mut().filter(|it| it["failing"] == true).and_then(|it| it.remove("failures"));
             }
             broker
         });
@@ -90,7 +95,45 @@ async fn watch(folders: &[PathBuf], mut brokers: Vec<Value>, json: bool) -> anyh
 pub(super) fn is_broken(broker: &Value) -> bool {
     let mut sources = broker["sources"].as_array().into_iter().flatten();
     let is_set = |member: &str| !broker[member].is_null();
-    is_set("error") || is_set("refusing") || is_set("configRefused") || sources.any(|source| !source["error"].is_null())
+    is_set("error")
+        || failing_receivers(broker).next().is_some()
+        || is_set("refusing")
+        || is_set("configRefused")
+        || sources.any(|source| !source["error"].is_null())
+}
+
+/// Returns the receivers of a broker whose last delivery failed.
+fn failing_receivers(broker: &Value) -> impl Iterator<Item = &Value> {
+    broker["receivers"].as_array().into_iter().flatten().filter(|receiver| receiver["failing"] == true)
+}
+
+/// Returns a sentence for each receiver of a broker that does not take what it is sent.
+pub(super) fn failing_receivers_in_words(broker: &Value) -> Vec<String> {
+    let words = |receiver| format!("{} {}", receiver_name(receiver), receiver_in_words(receiver));
+    failing_receivers(broker).map(words).collect()
+}
+
+fn receiver_name(receiver: &Value) -> String {
+    let text = |key: &str| escape_hidden(receiver[key].as_str().unwrap_or("-")).into_owned();
+    format!("{} {}", text("kind"), text("name"))
+}
+
+/// Returns what became of the deliveries to a receiver, of which some failed.
+fn receiver_in_words(receiver: &Value) -> String {
+    let at = |key: &str| receiver[key].as_u64().map(moment::local).unwrap_or_default();
+    let failures = match receiver["failures"].as_u64().unwrap_or_default() {
+        1 => "1 delivery".to_owned(),
+        count => format!("{count} deliveries"),
+    };
+    let error = escape_hidden(receiver["lastError"].as_str().unwrap_or("-"));
+    match receiver["failing"] == true {
+        true => format!("has failed since {}, {failures} so far: {error}", at("since")),
+        false => format!(
+            "works again since {}; {failures} failed, the last ones from {}: {error}",
+            at("recovered"),
+            at("since")
+        ),
+    }
 }
 
 fn print_all(brokers: &[Value]) -> anyhow::Result<()> {
@@ -122,6 +165,13 @@ fn print(broker: &Value) -> anyhow::Result<()> {
     if let Some(reason) = broker["configRefused"].as_str() {
         let reason = escape_hidden(reason);
         output::text(&format!("  {BAD}the changed configuration is not in force{BAD:#}: {reason}\n"))?;
+    }
+    for receiver in broker["receivers"].as_array().into_iter().flatten().filter(|receiver| receiver["failures"] != 0) {
+        let (name, words) = (receiver_name(receiver), receiver_in_words(receiver));
+        output::text(&match receiver["failing"] == true {
+            true => format!("  {BAD}{name}{BAD:#}  {words}\n"),
+            false => format!("  {name}  {words}\n"),
+        })?;
     }
     for source in broker["sources"].as_array().into_iter().flatten() {
         let line = format!(

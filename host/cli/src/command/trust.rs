@@ -13,6 +13,7 @@ use serde_json::json;
 use crate::cli::GlobalArgs;
 use crate::consent;
 use crate::output::{self, BAD, BOLD, escape_hidden, shell_word};
+use crate::settings_changes::SettingsLine;
 
 /// The file that is used if no other is named.
 pub(crate) const FILE: &str = "portcullis.toml";
@@ -174,15 +175,19 @@ fn described(found: &ConfigCandidate, before: Option<&TrustRecord>) -> Result<St
         }
     };
     let known: &[String] = before.map_or(&[], |before| &before.effects);
-    let mut differs = false;
-    for line in known.iter().filter(|line| !now.contains(line)) {
-        differs = true;
-        // Writing to a string cannot fail.
+    let mut gone: Vec<_> = known.iter().filter(|line| !now.contains(line)).collect();
+    let mut new: Vec<_> = now.iter().filter(|line| !known.contains(line)).collect();
+    let differs = !gone.is_empty() || !new.is_empty();
+    let changed = changed_settings(&mut gone, &mut new);
+    // Writing to a string cannot fail.
+    for line in gone {
         let _ = writeln!(text, "  - {}", escape_hidden(line));
     }
-    for line in now.iter().filter(|line| !known.contains(line)) {
-        differs = true;
+    for line in new {
         let _ = writeln!(text, "  {BAD}+{BAD:#} {line}");
+    }
+    for line in changed {
+        let _ = writeln!(text, "  {line}");
     }
     if !differs && before.is_none_or(|before| before.digest != found.digest()) {
         text.push_str("  nothing that it starts, reaches, reads or writes, but something else in the file\n");
@@ -196,6 +201,23 @@ fn described(found: &ConfigCandidate, before: Option<&TrustRecord>) -> Result<St
         let _ = writeln!(text, "  {BAD}!{BAD:#} {writer}");
     }
     Ok(text.trim_end().to_owned())
+}
+
+/// Takes the settings that are other ones for the same plugin out of both lists, and returns lines that say what
+/// changed within them.
+fn changed_settings(gone: &mut Vec<&String>, new: &mut Vec<&String>) -> Vec<String> {
+    let mut changed = Vec::new();
+    gone.retain(|before| {
+        let Some(before) = SettingsLine::of(before) else { return true };
+        let now = |line: &&String| SettingsLine::of(line).is_some_and(|now| now.about == before.about);
+        let Some(place) = new.iter().position(now) else { return true };
+        let line = new.remove(place);
+        let Some(now) = SettingsLine::of(line) else { return true };
+        changed.push(format!("{BAD}~{BAD:#} {} other settings:", escape_hidden(now.about)));
+        changed.extend(before.changes_to(&now).into_iter().map(|change| format!("    {change}")));
+        false
+    });
+    changed
 }
 
 fn list(global: &GlobalArgs) -> anyhow::Result<()> {

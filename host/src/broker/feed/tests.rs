@@ -52,7 +52,7 @@ async fn loaded(dir: &Path, sink: PluginTable, plugins: &PluginHost) -> (Ledger,
 /// Starts to feed a sink in a folder.
 async fn fed(dir: &Path, plugin: &str, plugins: &PluginHost) -> SinkTasks {
     let (ledger, sinks) = loaded(dir, PluginTable::new(plugin), plugins).await;
-    SinkTasks::start(sinks, &ledger)
+    SinkTasks::start(sinks, &ledger, &Receivers::default())
 }
 
 /// Returns the configuration of a plugin that traps at each record with this text.
@@ -117,7 +117,7 @@ async fn a_plugin_that_traps_at_a_record_gets_a_substitute_for_it_and_all_other_
         record(&ledger, line).await;
     }
     let (name, receiver) = sinks.remove(0);
-    let mut feed = Feed::new(name, receiver, ledger.clone());
+    let mut feed = Feed::new(name, receiver, ledger.clone(), &Receivers::default());
     deliver_everything(&mut feed, &ledger).await;
     assert_eq!(feed.alone_until, None);
 
@@ -149,7 +149,7 @@ async fn a_plugin_that_traps_at_the_substitute_too_gets_the_records_that_follow(
     let (ledger, mut sinks) = loaded(dir.path(), trapping("source.log"), plugins()).await;
     record(&ledger, "a line").await;
     let (name, receiver) = sinks.remove(0);
-    let mut feed = Feed::new(name, receiver, ledger.clone());
+    let mut feed = Feed::new(name, receiver, ledger.clone(), &Receivers::default());
     assert!(deliver_everything(&mut feed, &ledger).await >= 2 * MAX_OWN_FAILURES as usize);
     let written = std::fs::read_to_string(dir.path().join("sink.jsonl")).unwrap();
     let expected: Vec<_> = recorded(&ledger).await.into_iter().filter(|text| !text.contains("source.log")).collect();
@@ -162,7 +162,7 @@ async fn a_plugin_that_traps_at_everything_is_not_reported_for_ever() {
     let dir = tempfile::tempdir().unwrap();
     let (ledger, mut sinks) = loaded(dir.path(), trapping("chain"), plugins()).await;
     let (name, receiver) = sinks.remove(0);
-    deliver_everything(&mut Feed::new(name, receiver, ledger.clone()), &ledger).await;
+    deliver_everything(&mut Feed::new(name, receiver, ledger.clone(), &Receivers::default()), &ledger).await;
     assert_eq!(std::fs::read_to_string(dir.path().join("sink.jsonl")).unwrap(), "");
 }
 
@@ -177,7 +177,8 @@ async fn a_sink_that_is_down_gets_every_record_however_often_it_failed() {
     let (ledger, mut sinks) = loaded(dir.path(), PluginTable::new("native:down"), &plugins).await;
     record(&ledger, "a line").await;
     let (name, receiver) = sinks.remove(0);
-    let failures = deliver_everything(&mut Feed::new(name, receiver, ledger.clone()), &ledger).await;
+    let failures =
+        deliver_everything(&mut Feed::new(name, receiver, ledger.clone(), &Receivers::default()), &ledger).await;
     let delivered = state.lock().1;
     assert_eq!((failures, delivered), (FAILURES, recorded(&ledger).await.len()));
 }
@@ -196,7 +197,7 @@ async fn an_error_of_a_plugin_and_a_panic_of_native_code_are_no_reason_to_pass_a
         ledger.append(Event::new(EventKind::SourceLog, EventBody::new().with("fail", true))).await.unwrap();
         let (name, receiver) = sinks.remove(0);
         let first = ledger.batch(&name, 1).await.unwrap();
-        let mut feed = Feed::new(name.clone(), receiver, ledger.clone());
+        let mut feed = Feed::new(name.clone(), receiver, ledger.clone(), &Receivers::default());
         for _ in 0..20 {
             assert_eq!(feed.deliver(MAX_OWN_FAILURES).await.unwrap_err().own, None);
         }
@@ -212,7 +213,7 @@ async fn a_feed_that_ends_goes_past_a_record_at_which_its_plugin_traps() {
         record(&ledger, line).await;
     }
     // The task does not run before it is told to finish: this thread is the only one.
-    SinkTasks::start(sinks, &ledger).finish().await;
+    SinkTasks::start(sinks, &ledger, &Receivers::default()).finish().await;
     let written = std::fs::read_to_string(dir.path().join("sink.jsonl")).unwrap();
     assert!(written.contains("left_out_bytes") && written.contains(r#"{"line":"last"}"#), "{written}");
 }

@@ -20,6 +20,7 @@ use url::Url;
 use crate::config::WebhookConfig;
 use crate::egress::{Egress, HttpClient, OutgoingRequest, shown};
 use crate::gate::{Question, QuestionEvent};
+use crate::receivers::Receiver;
 use crate::secret::SecretStore;
 
 /// The least length of a key, in bytes.
@@ -89,17 +90,23 @@ impl Webhook {
         Ok(Self { client, url: config.url.clone(), key, arguments: config.arguments })
     }
 
-    /// Sends the messages in order until there will be no more.
-    pub(super) async fn deliver(self, mut waiting: mpsc::Receiver<WebhookMessage>) {
+    /// Returns the address, safe to show.
+    pub(super) fn shown(&self) -> String {
+        shown(&self.url)
+    }
+
+    /// Sends the messages in order until there will be no more, and reports what came of each attempt.
+    pub(super) async fn deliver(self, mut waiting: mpsc::Receiver<WebhookMessage>, reported: Receiver) {
         while let Some(message) = waiting.recv().await {
             let mut pauses = PAUSES.into_iter();
-            while let Err(error) = self.send(&message).await {
+            loop {
+                let Err(error) = self.send(&message).await else {
+                    reported.succeeded();
+                    break;
+                };
+                reported.failed(&error);
                 let Some(pause) = pauses.next() else {
-                    tracing::warn!(
-                        url = shown(&self.url),
-                        error,
-                        "a question is not announced to the webhook's server"
-                    );
+                    tracing::warn!(url = self.shown(), error, "a question is not announced to the webhook's server");
                     break;
                 };
                 tokio::time::sleep(pause).await;

@@ -25,8 +25,8 @@ use crate::source::HttpSource;
 #[cfg(feature = "process")]
 use crate::source::ProcessSource;
 use crate::source::{
-    CommandSource, ComponentProgram, ComponentSource, InProcessServer, InProcessSource, NativeSource, PipeConfig,
-    RedactedValues, Source, SourceError, SupervisionConfig, UnusableSource, log_file,
+    CommandSource, ComponentProgram, ComponentSource, GivenValues, InProcessServer, InProcessSource, NativeSource,
+    PipeConfig, RedactedValues, Source, SourceError, SupervisionConfig, UnusableSource, log_file,
 };
 
 /// The parts of a broker that all its sources are made with.
@@ -83,7 +83,7 @@ impl SourceBuilder<'_> {
             #[cfg(feature = "process")]
             Endpoint::Command { argv, cwd, env } => {
                 let cell = Arc::new(ProcessCell::new(Arc::clone(self.parts.cells), self.config));
-                let source = ProcessSource::new(self.config, Arc::clone(&cell), self.variables(env)?);
+                let source = ProcessSource::new(self.config, Arc::clone(&cell), self.given(env)?);
                 let source = source.map_err(|error| self.failed(error))?;
                 let cwd = cwd.as_deref().map(|cwd| self.place(cwd));
                 let identity = json!({ "command": self.command(argv), "cwd": cwd, "env": pairs(env) });
@@ -97,9 +97,8 @@ impl SourceBuilder<'_> {
             }
             #[cfg(feature = "remote")]
             Endpoint::Url { url, headers, .. } => {
-                let resolved = headers.iter().map(|(name, value)| Ok((name.clone(), self.resolve(value)?)));
-                let resolved = resolved.collect::<Result<_, BuildError>>()?;
-                let source = HttpSource::new(self.config, resolved, self.data_dir, self.parts.cells.recorder());
+                let given = self.given(headers)?;
+                let source = HttpSource::new(self.config, given, self.data_dir, self.parts.cells.recorder());
                 let source = source.map_err(|error| self.failed(error))?;
                 Ok(BuiltSource::new(Box::new(source), json!({ "url": url.as_str(), "headers": pairs(headers) })))
             }
@@ -226,46 +225,52 @@ impl SourceBuilder<'_> {
             ComponentKind::Tools(tools) => Box::new(ComponentSource::new(tools, self.config)),
             ComponentKind::Functions(functions) => Box::new(ComponentSource::of_functions(functions, self.config)),
             ComponentKind::Command(command) => {
-                let is_secret = |name: &String| matches!(listed.get(name), Some(ConfigValue::Secret(_)));
-                let secrets = access.env.iter().filter(|(name, _)| is_secret(name));
-                let secrets = RedactedValues::new(secrets.map(|(_, value)| value.as_str()));
-                Box::new(self.program(command, secrets, Arc::clone(&cell)))
+                let given = GivenValues::new(listed, self.parts.secrets);
+                Box::new(self.program(command, given, Arc::clone(&cell)))
             }
         };
         BuiltSource { component_cell: Some(cell), component_egress, ..BuiltSource::new(source, identity) }
     }
 
     /// Makes the source of a component that is a program and is spoken to like a process.
-    fn program(&self, command: CommandComponent, secrets: RedactedValues, cell: Arc<ComponentCell>) -> CommandSource {
+    fn program(&self, command: CommandComponent, given: GivenValues, cell: Arc<ComponentCell>) -> CommandSource {
         let Self { config, parts: SourceParts { cells, .. }, .. } = self;
         let (cells, name) = (Arc::clone(cells), config.name.clone());
-        let pipe_config = self.pipe_config(config.cell.output.map_or(config.max_message, bytes), secrets);
+        let pipe_config = self.pipe_config(config.cell.output.map_or(config.max_message, bytes));
         let supervision = SupervisionConfig::of(config, cells.recorder());
         let started = Box::new(move || cells.record_start(&name, cell.to_json()));
-        CommandSource::new(supervision, ComponentProgram { command, pipe_config, started })
+        CommandSource::new(supervision, ComponentProgram { command, pipe_config, given, started })
     }
 
     /// Makes the source of a server that is part of the program.
     fn native(&self, name: &str, server: &Arc<dyn NativeSource>) -> InProcessSource {
         let supervision = SupervisionConfig::of(self.config, self.parts.cells.recorder());
-        let pipe_config = self.pipe_config(self.config.max_message, RedactedValues::default());
+        let pipe_config = self.pipe_config(self.config.max_message);
         let (cells, source) = (Arc::clone(self.parts.cells), self.config.name.clone());
         let facts = json!({ "native": format!("native:{name}"), "version": server.version() });
         let started = Box::new(move || cells.record_start(&source, facts.clone()));
         InProcessSource::new(supervision, InProcessServer { server: Arc::clone(server), pipe_config, started })
     }
 
-    fn pipe_config(&self, limit: usize, secrets: RedactedValues) -> PipeConfig {
-        PipeConfig { limit, log: log_file(&self.parts.cells.data_dir, &self.config.name), secrets }
+    fn pipe_config(&self, limit: usize) -> PipeConfig {
+        let log = log_file(&self.parts.cells.data_dir, &self.config.name);
+        PipeConfig { limit, log, secrets: RedactedValues::default() }
+    }
+
+    /// Returns the values that the source is given. All of their secrets are set, now.
+    fn given(&self, listed: &BTreeMap<String, ConfigValue>) -> Result<GivenValues, BuildError> {
+        let given = GivenValues::new(listed, self.parts.secrets);
+        self.read(&given)?;
+        Ok(given)
     }
 
     fn variables(&self, env: &BTreeMap<String, ConfigValue>) -> Result<Vec<(String, String)>, BuildError> {
-        env.iter().map(|(name, value)| Ok((name.clone(), self.resolve(value)?.expose_secret().to_owned()))).collect()
+        let values = self.read(&GivenValues::new(env, self.parts.secrets))?;
+        Ok(values.into_iter().map(|(name, value)| (name, value.expose_secret().to_owned())).collect())
     }
 
-    fn resolve(&self, value: &ConfigValue) -> Result<SecretString, BuildError> {
-        let source_name = || self.config.name.clone();
-        self.parts.secrets.resolve(value).map_err(|error| BuildError::Secret { source_name: source_name(), error })
+    fn read(&self, given: &GivenValues) -> Result<Vec<(String, SecretString)>, BuildError> {
+        given.read().map_err(|error| BuildError::Secret { source_name: self.config.name.clone(), error })
     }
 
     fn missing_native(&self, name: &str) -> BuildError {

@@ -131,7 +131,8 @@ impl Admission {
             return Ok(AdmittedCaller { principal, profile, token: None });
         };
         let Some(bearer) = bearer(&request.headers) else {
-            return Err(self.refuse("this server needs `Authorization: Bearer TOKEN` with its token", None));
+            let needs = "this server needs `Authorization: Bearer TOKEN` with its token";
+            return Err(self.refuse(&lacking(needs, &request.headers), None));
         };
         if let Some(holder) = tokens.now().holder(bearer) {
             let profile = holder.profile.as_ref().unwrap_or(&self.profile).clone();
@@ -179,7 +180,8 @@ impl Admission {
     pub(crate) fn admit_to_metrics(&self, headers: &HeaderMap) -> Option<Result<(), HttpRefusal>> {
         let tokens = self.tokens.as_ref()?.now();
         let reads = tokens.reads_metrics(bearer(headers).unwrap_or_default())?;
-        let refusal = || self.refuse("metrics need `Authorization: Bearer TOKEN` with the `metrics-token`", None);
+        let needs = "metrics need `Authorization: Bearer TOKEN` with the `metrics-token`";
+        let refusal = || self.refuse(&lacking(needs, headers), None);
         Some(if reads { Ok(()) } else { Err(refusal()) })
     }
 
@@ -187,7 +189,8 @@ impl Admission {
     /// token for calls does not count: an agent would answer its own questions with it.
     pub(crate) fn admit_person(&self, headers: &HeaderMap) -> Option<Result<Arc<str>, HttpRefusal>> {
         let tokens = self.tokens.as_ref().map(CurrentTokens::now).filter(|tokens| tokens.has_people())?;
-        let refusal = || self.refuse("questions need `Authorization: Bearer TOKEN` with a person's token", None);
+        let needs = "questions need `Authorization: Bearer TOKEN` with a person's token";
+        let refusal = || self.refuse(&lacking(needs, headers), None);
         Some(tokens.person(bearer(headers).unwrap_or_default()).ok_or_else(refusal))
     }
 
@@ -230,6 +233,23 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
 }
 
+/// Adds to a message about a token what the header of a request lacks, if it has one.
+fn lacking(needs: &str, headers: &HeaderMap) -> String {
+    let mut given = headers.get_all(AUTHORIZATION).iter();
+    let what = match (given.next(), given.next()) {
+        (None, _) => return needs.to_owned(),
+        (Some(_), Some(_)) => "this request has more than one `Authorization` header",
+        (Some(value), None) if value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"bearer") => {
+            "there is no token behind the word `Bearer` of this request's header"
+        }
+        (Some(_), None) if bearer(headers).is_none() => {
+            "the header of this request does not begin with the word `Bearer` and a space"
+        }
+        (Some(_), None) => return needs.to_owned(),
+    };
+    format!("{needs}; {what}")
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
@@ -261,5 +281,21 @@ mod tests {
         assert!(check(&[]).await.is_err());
         let open = Admission::new(profile(), None).admit(&Request::new(()).into_parts().0).await.unwrap();
         assert_eq!(&*open.principal, ANYBODY);
+    }
+
+    #[test]
+    fn a_header_that_is_no_bearer_token_is_told_what_it_lacks() {
+        for (given, expected) in [
+            (&["s3cret"][..], "needs; the header of this request does not begin with the word `Bearer` and a space"),
+            (&["Basic s3cret"], "needs; the header of this request does not begin with the word `Bearer` and a space"),
+            (&["Bearers3cret"], "needs; the header of this request does not begin with the word `Bearer` and a space"),
+            (&["bearer"], "needs; there is no token behind the word `Bearer` of this request's header"),
+            (&["Bearer a", "Bearer b"], "needs; this request has more than one `Authorization` header"),
+            (&["Bearer wrong"], "needs"),
+            (&[], "needs"),
+        ] {
+            let given = given.iter().map(|value| (AUTHORIZATION, value.parse().unwrap()));
+            assert_eq!(lacking("needs", &given.collect()), expected);
+        }
     }
 }

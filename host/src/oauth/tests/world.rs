@@ -1,6 +1,7 @@
 //! An MCP server that requires a login, and the authorization server that it trusts, at one loopback address. Both
 //! behave correctly, unless a test answers in their place.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +16,7 @@ use url::form_urlencoded;
 use crate::config::{Config, Endpoint};
 use crate::name::SourceName;
 use crate::secret::SecretStore;
-use crate::source::{Discovery, HttpSource, NoClient, Source as _, SourceError};
+use crate::source::{Discovery, GivenValues, HttpSource, NoClient, Source as _, SourceError};
 
 /// A request as a server received it.
 #[derive(Clone, Debug)]
@@ -115,8 +116,8 @@ impl World {
         let config = self.config("");
         let source = &config.sources[&web()];
         let Endpoint::Url { .. } = &source.endpoint else { panic!("it has a `url`") };
-        SecretStore::open(&config.data_dir).unwrap();
-        HttpSource::new(source, Vec::new(), &config.data_dir, Arc::new(|_| {})).unwrap()
+        let given = GivenValues::new(&BTreeMap::new(), &SecretStore::open(&config.data_dir).unwrap());
+        HttpSource::new(source, given, &config.data_dir, Arc::new(|_| {})).unwrap()
     }
 }
 

@@ -12,7 +12,7 @@ use crate::source::link::{HandshakeDeadlines, McpConnection, McpConnectionConfig
 use crate::source::pipe::{self, Pipe, PipeConfig, RunningProgram};
 use crate::source::supervised::{Connector, SupervisedSource, SupervisionConfig};
 use crate::source::transport::Transport;
-use crate::source::{Discovery, SourceError};
+use crate::source::{Discovery, GivenValues, SourceError};
 
 /// A component that is a program.
 pub(crate) type CommandSource = SupervisedSource<ComponentProgram>;
@@ -21,6 +21,8 @@ pub(crate) type CommandSource = SupervisedSource<ComponentProgram>;
 pub(crate) struct ComponentProgram {
     pub(crate) command: CommandComponent,
     pub(crate) pipe_config: PipeConfig,
+    /// The variables that it is given.
+    pub(crate) given: GivenValues,
     /// Called at each start.
     pub(crate) started: Box<dyn Fn() + Send + Sync>,
 }
@@ -40,13 +42,15 @@ impl Connector for ComponentProgram {
         config: McpConnectionConfig,
     ) -> Result<(McpConnection, Discovery), SourceError> {
         let label = format!("`{}`", pipe::escape(&self.command.identity().name));
-        let started = self.command.start().await;
+        let (env, secrets) = self.given.for_start()?;
+        let started = self.command.start(&env).await;
         let (running, CommandStreams { input, output, error }) = started.map_err(|failure| {
             SourceError::Start(Cause::of(failure).under(format!("{label} could not be started: ")))
         })?;
         (self.started)();
         let streams = pipe::PipeStreams { input: Box::new(input), output: Box::new(output), error: Box::new(error) };
-        let pipe = Arc::new(Pipe::with(Box::new(running), streams, label, self.pipe_config.clone()));
+        let pipe =
+            Arc::new(Pipe::with(Box::new(running), streams, label, PipeConfig { secrets, ..self.pipe_config.clone() }));
         let transport: Arc<dyn Transport> = Arc::<Pipe>::clone(&pipe);
         McpConnection::open(transport, deadlines, config).await.map_err(|error| pipe.explain(error))
     }

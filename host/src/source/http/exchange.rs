@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use reqwest::header::CONTENT_TYPE;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE};
 use reqwest::{Method, Response as HttpResponse, StatusCode};
 use tokio::sync::watch;
 
@@ -153,7 +153,9 @@ impl Exchange {
         // A server does not act on a request that it refuses for its token (RFC 9110, section 15.5).
         let refused = matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         let advice = self.shared.bearer.as_ref().and_then(|bearer| bearer.advice(&response));
-        let instead = status::error(&self.shared.source, &self.shared.url, &response, advice.as_deref());
+        let authorization = self.shared.secrets.get(AUTHORIZATION);
+        let (source, url) = (&self.shared.source, &self.shared.url);
+        let instead = status::error(source, url, &response, advice.as_deref(), authorization);
         if advice.is_some() {
             // The advice to log in is more helpful than what the server says.
             return self.answer(id, &instead).await;

@@ -1,6 +1,6 @@
 //! Errors for HTTP statuses, with advice.
 
-use reqwest::header::RETRY_AFTER;
+use reqwest::header::{HeaderValue, RETRY_AFTER};
 use reqwest::{Response as HttpResponse, StatusCode};
 use url::Url;
 
@@ -31,17 +31,22 @@ impl SubstituteAnswer {
 }
 
 /// Returns the error for a status that is not a success, if the server gave none of its own. `advice` says what helps,
-/// if that is known.
+/// if that is known. `authorization` is the header that the source was given.
 pub(super) fn error(
     source: &SourceName,
     asked: &Url,
     response: &HttpResponse,
     advice: Option<&str>,
+    authorization: Option<&HeaderValue>,
 ) -> SubstituteAnswer {
     let status = response.status();
     let reason = status.canonical_reason().unwrap_or("without a name");
     let hint = match status {
         _ if advice.is_some() => advice.map(|advice| format!("; {advice}")).unwrap_or_default(),
+        StatusCode::UNAUTHORIZED if authorization.is_some_and(|value| !value.as_bytes().contains(&b' ')) => format!(
+            "; the header `Authorization` under `headers` of source `{source}` is one word, without the word `Bearer` and a \
+             space before it"
+        ),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             format!("; a header or secret is missing or wrong: see `headers` of source `{source}`")
         }

@@ -24,6 +24,7 @@ use super::super::transport::{Transport, TransportError};
 use super::*;
 use crate::config::{HttpTransportKind, Naming};
 use crate::protocol::{Answer, Id, Message, Request};
+use crate::secret::{ConfigValue, SecretStore};
 use crate::source::Source;
 
 /// A request as the server saw it.
@@ -65,9 +66,12 @@ async fn serve(answer: impl Fn(&Seen) -> Response + Send + Sync + 'static) -> (S
 }
 
 fn connect_to(address: SocketAddr, limit: usize) -> HttpTransport {
+    connect_with(address, limit, [("X-Key".to_owned(), SecretString::from("k"))])
+}
+
+fn connect_with(address: SocketAddr, limit: usize, listed: [(String, SecretString); 1]) -> HttpTransport {
     let url = Url::parse(&format!("http://{address}/mcp?key=s3cret")).unwrap();
     let client = Egress::new().client_for(&url, Reach::Private).unwrap();
-    let listed = [("X-Key".to_owned(), SecretString::from("k"))];
     let name: SourceName = "web".parse().unwrap();
     let headers = secret_headers(&name, &listed).unwrap();
     HttpTransport::new(ServerAccess { source: name, url, client, headers, bearer: None }, limit)
@@ -220,6 +224,15 @@ async fn statuses_become_errors_that_say_what_to_do() {
         transport.send(&request(1, method, json!({}))).await.unwrap();
         let error = error_of(&transport).await;
         assert!(error.contains(expected) && !error.contains("s3cret"), "{error}");
+    }
+    for (value, expected) in
+        [("t0ken", "is one word, without the word `Bearer` and a space"), ("Bearer t0ken", "is missing or wrong")]
+    {
+        let header = [("Authorization".to_owned(), SecretString::from(value))];
+        let transport = connect_with(address, 10_000, header);
+        transport.send(&request(1, "401", json!({}))).await.unwrap();
+        let error = error_of(&transport).await;
+        assert!(error.contains(expected) && !error.contains("t0ken"), "{error}");
     }
 }
 

@@ -57,7 +57,7 @@ pub(super) struct TransportShared {
     /// The largest message, in bytes.
     pub(super) limit: usize,
     /// The configured headers, which are sent only to the server's own origin.
-    secrets: HeaderMap,
+    pub(super) secrets: HeaderMap,
     /// The login whose token is sent beside them, if a person may log in to the source.
     pub(super) bearer: Option<Arc<Bearer>>,
     state: Mutex<State>,

@@ -24,6 +24,7 @@ use crate::cell::CellFactory;
 use crate::config::{CellConfig, Naming};
 use crate::gate::Permit;
 use crate::protocol::{Answer, Json};
+use crate::secret::{ConfigValue, SecretStore};
 use crate::source::testing::{no_client, silent, text};
 use crate::source::{CallEvent, CallEventSender, Source, SourceClient};
 
@@ -57,7 +58,12 @@ impl Bench {
     }
 
     fn with(dir: TempDir, argv: Vec<String>, env: BTreeMap<String, ConfigValue>) -> Self {
-        let values = env.keys().map(|key| (key.clone(), format!("value of {key}"))).collect();
+        let secrets = SecretStore::open(&dir.path().join("secrets")).unwrap();
+        for (key, value) in &env {
+            let ConfigValue::Secret(name) = value else { continue };
+            secrets.set(name, &format!("value of {key}").into()).unwrap();
+        }
+        let given = GivenValues::new(&env, &secrets);
         let config = SourceConfig {
             endpoint: Endpoint::Command { argv, cwd: None, env },
             cell: CellConfig { write: vec![dir.path().join("open")], ..CellConfig::default() },
@@ -69,7 +75,7 @@ impl Bench {
         let cells =
             Arc::new(CellFactory::new(launcher, &dir.path().join("data"), vec![dir.path().join("data")], None, |_| {}));
         let process_cell = Arc::new(ProcessCell::new(cells, &config));
-        Self { source: ProcessSource::new(&config, process_cell, values).unwrap(), dir }
+        Self { source: ProcessSource::new(&config, process_cell, given).unwrap(), dir }
     }
 
     /// Returns a bench whose deadlines are short for a source that does not answer, and long enough for a slow machine.

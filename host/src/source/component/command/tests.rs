@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use crate::config::PluginRef;
 use crate::plugin::testing::plugins;
 use crate::plugin::{ComponentAccess, ComponentKind, PluginError};
 use crate::protocol::MAX_MESSAGE_BYTES;
+use crate::secret::{ConfigValue, SecretStore};
 use crate::source::RedactedValues;
 use crate::source::Source as _;
 use crate::source::testing::{no_client, permit, silent, supervision, text};
@@ -31,10 +33,15 @@ async fn load(name: &str, access: ComponentAccess) -> Result<CommandComponent, P
     }
 }
 
-fn source_of(command: CommandComponent, dir: &Path) -> CommandSource {
+/// Makes a source that is given a secret, and this mode.
+fn source_of(command: CommandComponent, mode: &str, dir: &Path) -> CommandSource {
     let pipe_config =
-        PipeConfig { limit: MAX_MESSAGE_BYTES, log: dir.join("test.log"), secrets: RedactedValues::new(["hunter22"]) };
-    let program = ComponentProgram { command, pipe_config, started: Box::new(|| {}) };
+        PipeConfig { limit: MAX_MESSAGE_BYTES, log: dir.join("test.log"), secrets: RedactedValues::default() };
+    let secrets = SecretStore::open(&dir.join("secrets")).unwrap();
+    secrets.set("key", &"hunter22".into()).unwrap();
+    let (mode, key) = (ConfigValue::Plain(mode.to_owned()), ConfigValue::Secret("key".to_owned()));
+    let given = GivenValues::new(&BTreeMap::from([("MODE".to_owned(), mode), ("API_KEY".to_owned(), key)]), &secrets);
+    let program = ComponentProgram { command, pipe_config, given, started: Box::new(|| {}) };
     // Longer than any guest runs on a busy machine.
     CommandSource::new(supervision(Duration::from_secs(600)), program)
 }
@@ -55,7 +62,7 @@ impl Bench {
             list.push(folder);
         }
         change(&mut access.grant);
-        let source = source_of(load("server", access).await.unwrap(), dir.path());
+        let source = source_of(load("server", access).await.unwrap(), mode, dir.path());
         Self { dir, source }
     }
 
@@ -223,7 +230,7 @@ async fn many_calls_at_once_are_all_answered() {
 #[tokio::test]
 async fn a_command_ends_when_there_is_no_more_input() {
     let mut bench = Bench::new("").await;
-    let (running, streams) = bench.source.tune().connector.command.start().await.unwrap();
+    let (running, streams) = bench.source.tune().connector.command.start(&[]).await.unwrap();
     std::mem::drop(streams);
     running.wait().await;
     assert_eq!(running.exit_description().as_deref(), Some("exited with status 0"));
@@ -233,18 +240,18 @@ async fn a_command_ends_when_there_is_no_more_input() {
 async fn no_more_of_a_command_run_at_once_than_the_source_may_have() {
     let access = ComponentAccess { instances: 1, timeout: Duration::from_millis(50), ..ComponentAccess::default() };
     let command = load("server", access).await.unwrap();
-    let (running, _streams) = command.start().await.unwrap();
-    let refused = command.start().await.map(drop).unwrap_err().to_string();
+    let (running, _streams) = command.start(&[]).await.unwrap();
+    let refused = command.start(&[]).await.map(drop).unwrap_err().to_string();
     assert!(refused.contains("plugin-busy") && refused.contains("write `cell = { instances = 2 }`"), "{refused}");
     running.stop();
     running.wait().await;
-    assert!(command.start().await.is_ok());
+    assert!(command.start(&[]).await.is_ok());
 }
 
 #[tokio::test]
 async fn a_command_that_may_reach_nothing_starts_and_is_refused_when_it_connects() {
     let folder = tempfile::tempdir().unwrap();
-    let source = source_of(load("dialer", ComponentAccess::default()).await.unwrap(), folder.path());
+    let source = source_of(load("dialer", ComponentAccess::default()).await.unwrap(), "", folder.path());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     for to in [address.to_string(), format!("localhost:{}", address.port())] {
@@ -275,7 +282,7 @@ async fn a_command_reaches_what_is_granted_and_is_told_that_the_rest_is_denied()
         access.grant.network = network.clone();
         let (egress, source) = (crate::egress::Egress::new(), "test".parse().unwrap());
         access.egress = Some(crate::egress::ComponentEgress::open(egress, &source, declared, reach, |_| {}));
-        source_of(load("dialer", access).await.unwrap(), folder.path())
+        source_of(load("dialer", access).await.unwrap(), "", folder.path())
     };
     let call = async |source: &CommandSource, tool: &str, arguments| {
         let described = json!({ "name": tool, "inputSchema": { "type": "object" } });

@@ -3,6 +3,12 @@
 use super::*;
 
 fn source(address: SocketAddr, headers: &[(&str, &str)], private: bool) -> Result<HttpSource, SourceError> {
+    let plain = |(name, value): &(&str, &str)| ((*name).to_owned(), ConfigValue::Plain((*value).to_owned()));
+    let headers = headers.iter().map(plain).collect();
+    given(address, GivenValues::new(&headers, &SecretStore::open(Path::new("/no/folder")).unwrap()), private)
+}
+
+fn given(address: SocketAddr, given: GivenValues, private: bool) -> Result<HttpSource, SourceError> {
     let url = Url::parse(&format!("http://{address}/mcp")).unwrap();
     let config = SourceConfig {
         endpoint: Endpoint::Url {
@@ -15,8 +21,7 @@ fn source(address: SocketAddr, headers: &[(&str, &str)], private: bool) -> Resul
         timeout: Duration::from_secs(60),
         ..crate::catalog::testing::source("web", Naming::Source)
     };
-    let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), SecretString::from(*value))).collect();
-    HttpSource::new(&config, headers, Path::new("/dev/null/none"), Arc::new(|_| {}))
+    HttpSource::new(&config, given, Path::new("/dev/null/none"), Arc::new(|_| {}))
 }
 
 #[tokio::test]
@@ -50,6 +55,37 @@ async fn sources_of_both_eras_are_discovered() {
         assert!(log.lock().unwrap().iter().all(|seen| seen.header("authorization") == Some("Bearer k")));
         assert!(!format!("{source:?}").contains("Bearer"));
     }
+}
+
+#[tokio::test]
+async fn a_server_gets_the_secrets_that_are_set_when_it_is_connected() {
+    let (address, log) = serve(|seen| match seen.called() {
+        "server/discover" => result(
+            seen,
+            json!({"resultType": "complete", "supportedVersions": ["2026-07-28"],
+            "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}),
+        ),
+        _ => result(seen, json!({"resultType": "complete", "tools": []})),
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let secrets = SecretStore::open(&folder.path().join("data")).unwrap();
+    secrets.set("key", &"first".into()).unwrap();
+    let listed = BTreeMap::from([("X-Key".to_owned(), ConfigValue::Secret("key".to_owned()))]);
+    let source = given(address, GivenValues::new(&listed, &secrets), true).unwrap();
+    source.discover(&no_client()).await.unwrap();
+    secrets.set("key", &"second".into()).unwrap();
+    let restarted = source.restart("test", Duration::from_secs(60)).await;
+    assert_eq!(restarted.unwrap(), crate::source::SourceStatus::Ready);
+    let keys: Vec<_> = log.lock().unwrap().iter().map(|seen| seen.header("x-key").unwrap().to_owned()).collect();
+    let half = keys.len() / 2;
+    assert!(half > 0 && keys[..half].iter().all(|key| key == "first"), "{keys:?}");
+    assert!(keys[half..].iter().all(|key| key == "second"), "{keys:?}");
+
+    secrets.remove("key").unwrap();
+    let why = source.restart("test", Duration::from_secs(60)).await.unwrap_err().to_string();
+    assert!(why.contains("portcullis secret set key"), "{why}");
+    source.close().await;
 }
 
 #[tokio::test]
