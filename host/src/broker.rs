@@ -25,6 +25,7 @@ mod question_notifier;
 mod rejected;
 mod reload;
 mod retention;
+mod sinks;
 mod state;
 mod syslog;
 mod witness;
@@ -72,6 +73,7 @@ pub use problems::ServingProblem;
 use question_notifier::QuestionNotifier;
 use rejected::RejectionRecorder;
 pub use reload::{ReloadError, ReloadSummary};
+use sinks::SinkTasks;
 use witness::WitnessTasks;
 
 /// A running broker. Cheap to clone; all clones share one broker.
@@ -109,6 +111,8 @@ struct Inner {
     reloading: tokio::sync::Mutex<()>,
     /// The reason why the last configuration that was offered was refused, if it was.
     refused: Mutex<Option<String>>,
+    /// The sinks; `None` once the broker has shut down.
+    sinks: tokio::sync::Mutex<Option<SinkTasks>>,
     /// The sources of earlier configurations, some of which calls in flight still use.
     retired: Mutex<Vec<Weak<Upstream>>>,
     sessions: Mutex<HashMap<SessionId, Weak<Session>>>,
@@ -124,7 +128,6 @@ struct Inner {
 /// The tasks that run besides the sessions.
 #[derive(Debug)]
 struct Background {
-    feeds: tokio::sync::Mutex<Option<feed::SinkTasks>>,
     witnesses: tokio::sync::Mutex<Option<WitnessTasks>>,
     question_notifier: Mutex<Option<QuestionNotifier>>,
     control: tokio::sync::Mutex<Option<ControlSocket>>,
@@ -325,12 +328,12 @@ impl Broker {
         self.inner.close_sources().await;
         self.inner.core.inbox.close();
         self.inner.rejections.report();
-        if let Some(feeds) = self.background.feeds.lock().await.take() {
+        if let Some(sinks) = self.inner.sinks.lock().await.take() {
             // The records that end sessions are notes; a sink can read them only once they are flushed.
             if let Err(error) = self.inner.core.ledger.flush().await {
                 tracing::error!(%error, "the last records may be missing, for the sinks too");
             }
-            feeds.finish().await;
+            sinks.finish().await;
         }
         if let Some(telemetry) = &self.inner.core.telemetry {
             telemetry.finish().await;

@@ -107,6 +107,11 @@ impl Receivers {
         receiver
     }
 
+    /// Removes a receiver, to which nothing more is sent.
+    pub(crate) fn remove(&self, receiver: &Receiver) {
+        self.0.lock().retain(|other| !Arc::ptr_eq(&other.deliveries, &receiver.deliveries));
+    }
+
     /// Returns the state of each.
     pub(crate) fn states(&self) -> Vec<ReceiverState> {
         self.0.lock().iter().map(Receiver::state).collect()
@@ -182,5 +187,7 @@ mod tests {
         let failing = &all.states()[1];
         assert_eq!((failing.failing, failing.failures, failing.recovered), (true, 3, None));
         assert!(!all.states()[0].failing, "the others are as they were");
+        all.remove(&second);
+        assert_eq!(all.states().len(), 1);
     }
 }

@@ -96,7 +96,7 @@ fn a_plugin_whose_file_changes_is_put_in_force_and_a_broken_one_is_not() {
 }
 
 #[test]
-fn a_reload_says_what_changes_at_the_next_start_alone_and_that_keys_do_not_reach_a_sink_that_runs() {
+fn a_reload_says_what_changes_at_the_next_start_alone_and_refuses_a_sink_that_no_key_has_signed() {
     let rest = format!("{NEVER}{CALC}[[sinks]]\nplugin = \"./scribe.wasm\"\n");
     let dir = TestDir::new("");
     fs::copy(guest("scribe"), dir.path("scribe.wasm")).unwrap();
@@ -106,8 +106,34 @@ fn a_reload_says_what_changes_at_the_next_start_alone_and_that_keys_do_not_reach
     agent.list();
     let said = reload(&dir, &agent.running, &format!("[telemetry]\notlp = \"http://127.0.0.1:4318\"\n{rest}"));
     assert!(said.ends_with("at the next start: [telemetry]"), "{said}");
-    let said = reload(&dir, &agent.running, &format!("[broker]\nplugin-keys = [\"team.pub\"]\n{rest}"));
-    assert!(said.ends_with("at the next start: sinks"), "{said}");
+    dir.configure(&format!("[broker]\nplugin-keys = [\"team.pub\"]\n{rest}"));
+    agent.running.signal(Signal::HUP);
+    let said = agent.running.says("the configuration is not reloaded");
+    assert!(said.contains("scribe.wasm") && said.contains("plugin sign"), "{said}");
+    agent.leave();
+}
+
+#[test]
+fn a_sink_is_added_while_the_broker_runs_and_follows_its_file() {
+    let dir = TestDir::new(&format!("{NEVER}{CALC}"));
+    let scribe = "[[sinks]]\nplugin = \"@dir@/scribe.wasm\"\nfile = \"@dir@/away.jsonl\"\n";
+    let mut agent = Agent::start(&dir, Era::Modern);
+    let sum = json!({ "a": 4711, "b": 2 });
+    assert!(agent.call("calc__add", &sum, None)["ok"].is_string());
+    fs::copy(guest("scribe"), dir.path("scribe.wasm")).unwrap();
+    dir.configure(&format!("{NEVER}{CALC}{scribe}"));
+    agent.running.says("the configuration is reloaded");
+    assert!(agent.call("calc__subtract", &sum, None)["ok"].is_string());
+    let written = || fs::read_to_string(dir.path("away.jsonl")).unwrap_or_default();
+    until("the sink has the second call", || written().contains("calc__subtract"));
+    assert!(!written().contains("calc__add"), "it gets the records from then on: {}", written());
+    fs::write(dir.path("next"), b"no component").unwrap();
+    fs::rename(dir.path("next"), dir.path("scribe.wasm")).unwrap();
+    assert!(agent.running.says("the configuration is not reloaded").contains("scribe.wasm"));
+    assert!(agent.call("calc__divide", &sum, None)["ok"].is_string());
+    until("the sink goes on", || written().contains("calc__divide"));
+    dir.configure(&format!("{NEVER}{CALC}"));
+    agent.running.says("the configuration is reloaded");
     agent.leave();
 }
 

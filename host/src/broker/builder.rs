@@ -7,10 +7,10 @@ use portcullis_jail::Launcher;
 use tokio::sync::watch;
 
 use super::broker_core::{BrokerCore, PreparedConfig};
-use super::feed::{self, RecordReceivers, SinkTasks};
 use super::native_parts::NativeParts;
 use super::question_notifier::QuestionNotifier;
 use super::rejected::{self, RejectionRecorder};
+use super::sinks::{self, LoadedSink, SinkTasks};
 use super::witness::WitnessTasks;
 use super::{Background, Broker, BuildError, Inner, metrics, operator, retention, start_eager, started};
 #[cfg(feature = "process")]
@@ -137,7 +137,7 @@ impl BrokerBuilder {
             tiers.begin();
         }
         let prepared = PreparedConfig::of(config, None, &natives, None).await?;
-        let sinks = feed::load(&prepared.plugins, &prepared.config, &prepared.secrets).await?;
+        let sinks = sinks::load(&prepared.plugins, &prepared.config, &prepared.secrets).await?;
         let telemetry = prepared.config.telemetry.as_ref();
         let receivers = Receivers::default();
         let telemetry = telemetry.map(|config| Telemetry::start(config, &prepared.secrets, &receivers)).transpose();
@@ -160,14 +160,14 @@ impl BrokerBuilder {
 async fn start(
     core: BrokerCore,
     prepared: PreparedConfig,
-    sinks: RecordReceivers,
+    sinks: Vec<LoadedSink>,
     metrics: Option<MetricsCollector>,
 ) -> Result<Broker, BuildError> {
     let (questions, secrets) = (&prepared.config.questions, &prepared.secrets);
     let question_notifier = QuestionNotifier::start(questions, secrets, &core.inbox, &core.receivers);
     let question_notifier = question_notifier.map_err(BuildError::Questions)?;
     let context = Arc::new(core.context(prepared, None).await?);
-    let feeds = SinkTasks::start(sinks, &core.ledger, &core.receivers);
+    let sinks = SinkTasks::start(sinks, &core.ledger, &core.receivers);
     let witnesses = WitnessTasks::start(&context.config.ledger.witnesses, &core.ledger, &core.receivers);
     let rejections = Arc::new(RejectionRecorder::new(core.ledger.clone()));
     let inner = Arc::new(Inner {
@@ -175,6 +175,7 @@ async fn start(
         context: watch::Sender::new(context),
         reloading: tokio::sync::Mutex::default(),
         refused: Mutex::default(),
+        sinks: tokio::sync::Mutex::new(Some(sinks)),
         retired: Mutex::default(),
         sessions: Mutex::default(),
         continuations: ContinuationStore::default(),
@@ -188,7 +189,6 @@ async fn start(
         BuildError::Control { folder, error: error.to_string() }
     })?;
     let background = Background {
-        feeds: tokio::sync::Mutex::new(Some(feeds)),
         witnesses: tokio::sync::Mutex::new(Some(witnesses)),
         question_notifier: Mutex::new(Some(question_notifier)),
         control: tokio::sync::Mutex::new(Some(control)),

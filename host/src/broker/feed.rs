@@ -12,15 +12,11 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
 use super::syslog::{SyslogMessage, SyslogSender};
-use super::{BuildError, default_sink_file};
-use crate::config::{Config, RemoteSinkConfig};
 use crate::ledger::{Event, EventBody, EventKind, Ledger};
-use crate::plugin::{FailureCode, PluginHost, Sink};
+use crate::plugin::{FailureCode, Sink};
 use crate::receivers::{Receiver, ReceiverKind, Receivers};
-use crate::secret::SecretStore;
 use crate::telemetry::LogCollector;
 
 /// The largest number of records that a sink gets at a time.
@@ -40,18 +36,6 @@ const MAX_OWN_FAILURES: u32 = 3;
 /// The number of such failures while the broker finishes, as the time for it is short.
 const MAX_OWN_FAILURES_AT_THE_END: u32 = 1;
 
-/// The longest time that a shutdown waits for all sinks. Records that a sink has not accepted by then are never
-/// delivered to it: a cursor belongs to its chain, and the ledger itself has everything.
-const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The tasks that feed the sinks.
-#[derive(Debug)]
-pub(super) struct SinkTasks {
-    /// The tasks, each with the name of its sink.
-    tasks: Vec<(String, JoinHandle<()>)>,
-    finishing: watch::Sender<bool>,
-}
-
 /// A receiver of records.
 pub(super) enum RecordReceiver {
     Plugin(Sink),
@@ -65,41 +49,6 @@ struct DeliveryFailure {
     cause: String,
     /// The code of a failure that a plugin in the sandbox causes by itself, and has again with the same records.
     own: Option<FailureCode>,
-}
-
-/// The receivers of records, each with a name for its cursor.
-pub(super) type RecordReceivers = Vec<(String, RecordReceiver)>;
-
-/// Loads the configured sinks under names that are stable across restarts.
-///
-/// # Errors
-/// [`BuildError`] if a plugin cannot be loaded, or a collector cannot be used.
-pub(super) async fn load(
-    plugins: &PluginHost,
-    config: &Config,
-    secrets: &SecretStore,
-) -> Result<RecordReceivers, BuildError> {
-    let mut receivers = Vec::with_capacity(config.sinks.len() + config.remote_sinks.len());
-    // A sink's file is opened without following links, and the path of the data folder may contain one.
-    let data_dir = config.data_dir.canonicalize().unwrap_or_else(|_| config.data_dir.clone());
-    for (index, sink) in config.sinks.iter().enumerate() {
-        let file = default_sink_file(&data_dir, index);
-        let sink = plugins.sink(sink, &file).await;
-        // The others are servers, and in a list of their own.
-        let sink = sink.map_err(|error| BuildError::of_listed(config, "`[[sinks]]` with a `plugin`", index, error))?;
-        receivers.push((format!("sink-{}", index + 1), RecordReceiver::Plugin(sink)));
-    }
-    for (index, sink) in config.remote_sinks.iter().enumerate() {
-        let receiver = match sink {
-            RemoteSinkConfig::Syslog(address) => RecordReceiver::Syslog(SyslogSender::new(address.clone())),
-            RemoteSinkConfig::Otlp(collector) => {
-                let made = LogCollector::new(collector, secrets);
-                RecordReceiver::Collector(made.map_err(|error| BuildError::of_collector(config, index, &error))?)
-            }
-        };
-        receivers.push((format!("remote-sink-{}", index + 1), receiver));
-    }
-    Ok(receivers)
 }
 
 impl RecordReceiver {
@@ -140,34 +89,8 @@ impl From<String> for DeliveryFailure {
     }
 }
 
-impl SinkTasks {
-    /// Starts to feed the sinks, whose deliveries are reported to `reported`.
-    pub(super) fn start(receivers: RecordReceivers, ledger: &Ledger, reported: &Receivers) -> Self {
-        let finishing = watch::Sender::new(false);
-        let spawned = |(name, receiver): (String, RecordReceiver)| {
-            let feed = Feed::new(name, receiver, ledger.clone(), reported);
-            let shown = feed.reported.name().to_owned();
-            (shown, tokio::spawn(feed.run(finishing.subscribe())))
-        };
-        let tasks = receivers.into_iter().map(spawned).collect();
-        Self { tasks, finishing }
-    }
-
-    /// Delivers what has been recorded so far, within [`FINISH_TIMEOUT`] for all sinks together, then ends the tasks.
-    pub(super) async fn finish(self) {
-        self.finishing.send_replace(true);
-        let deadline = tokio::time::Instant::now() + FINISH_TIMEOUT;
-        for (sink, mut task) in self.tasks {
-            if tokio::time::timeout_at(deadline, &mut task).await.is_err() {
-                tracing::error!(sink, "a sink did not accept its last records within {} s", FINISH_TIMEOUT.as_secs());
-                task.abort();
-            }
-        }
-    }
-}
-
 /// The feed of one sink.
-struct Feed {
+pub(super) struct Feed {
     name: String,
     receiver: RecordReceiver,
     /// Where its deliveries are reported.
@@ -183,13 +106,19 @@ struct Feed {
 }
 
 impl Feed {
-    fn new(name: String, receiver: RecordReceiver, ledger: Ledger, reported: &Receivers) -> Self {
+    /// Makes the feed of a receiver, with the name of its cursor.
+    pub(super) fn new(name: String, receiver: RecordReceiver, ledger: Ledger, reported: &Receivers) -> Self {
         let reported = reported.add(ReceiverKind::Sink, &receiver.name());
         Self { name, receiver, reported, ledger, own_failures: 0, own_code: None, alone_until: None }
     }
 
-    /// Feeds the sink until the broker finishes, or was dropped.
-    async fn run(mut self, finishing: watch::Receiver<bool>) {
+    /// Returns where its deliveries are reported.
+    pub(super) fn reported(&self) -> &Receiver {
+        &self.reported
+    }
+
+    /// Feeds the sink until it finishes, or its broker was dropped.
+    pub(super) async fn run(mut self, finishing: watch::Receiver<bool>) {
         self.deliver_all(finishing).await;
         self.receiver.close().await;
     }

@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::broker_core::PreparedConfig;
-use super::{Broker, BuildError, Inner, start_eager};
+use super::{Broker, BuildError, Inner, sinks, start_eager};
 use crate::config::{Config, ServeConfig};
 use crate::context::{Context, Upstream};
 use crate::digest::Digest;
@@ -124,9 +124,9 @@ impl ReloadSummary {
 impl Broker {
     /// Puts another configuration in force. Sources that are as they were keep their connections, and plugins and
     /// budgets what they have counted; a request in flight finishes under the configuration that it began with, and is
-    /// judged by no other. Sessions whose profile or token is gone end. Changes of `[questions]`, `[telemetry]`, the
-    /// sinks, the witnesses, and of `[serve]` beyond its tokens, callers and people, take effect when the broker is
-    /// started again. Cancellation: the old configuration stays.
+    /// judged by no other. Sessions whose profile or token is gone end. Sinks that are new get the records from now on.
+    /// Changes of `[questions]`, `[telemetry]`, the witnesses, and of `[serve]` beyond its tokens, callers and people,
+    /// take effect when the broker is started again. Cancellation: the old configuration stays.
     ///
     /// # Errors
     /// [`ReloadError`]; the configuration before stays in force, and the refusal is recorded.
@@ -173,8 +173,11 @@ impl Inner {
         let before = self.context();
         let (config, at_next_start) = as_started(config, &before.config)?;
         let prepared = PreparedConfig::of(config, Some(&before.plugins), self.core.natives(), Some(&before)).await?;
+        let loaded = sinks::load(&prepared.plugins, &prepared.config, &prepared.secrets).await?;
         let after = Arc::new(self.core.context(prepared, Some(&before)).await?);
-        let reloaded = ReloadSummary::between(&before, &after, at_next_start);
+        let mut sinks = self.sinks.lock().await;
+        let mut reloaded = ReloadSummary::between(&before, &after, at_next_start);
+        reloaded.other |= sinks.as_ref().is_some_and(|running| running.differ(&loaded));
         if reloaded.added.is_empty() && reloaded.removed.is_empty() && reloaded.changed.is_empty() && !reloaded.other {
             return Ok(reloaded);
         }
@@ -186,6 +189,9 @@ impl Inner {
         let body = json!({ "before": before.digest, "digest": after.digest, "changes": reloaded });
         after.ledger.append(Event::new(EventKind::ConfigReloaded, body)).await?;
         self.context.send_replace(Arc::clone(&after));
+        if let Some(running) = &mut *sinks {
+            running.replace(loaded);
+        }
         {
             let gone = reloaded.removed.iter().chain(&reloaded.changed);
             let gone = gone.filter_map(|name| before.upstreams.get(name)).map(Arc::downgrade);
@@ -214,21 +220,12 @@ fn as_started(mut config: Config, started: &Config) -> Result<(Config, Vec<&'sta
         ("[serve]", config.serve != serve),
         ("[questions]", config.questions != started.questions),
         ("[telemetry]", config.telemetry != started.telemetry),
-        (
-            "sinks",
-            config.sinks != started.sinks
-                // They were loaded when the broker started, and no signature of them is checked now.
-                || (!config.sinks.is_empty() && config.plugin_keys != started.plugin_keys)
-                || config.remote_sinks != started.remote_sinks,
-        ),
         ("`witnesses` of [ledger]", config.ledger.witnesses != started.ledger.witnesses),
     ];
     let differing = differs.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect();
     config.serve = serve;
     config.questions.clone_from(&started.questions);
     config.telemetry.clone_from(&started.telemetry);
-    config.sinks.clone_from(&started.sinks);
-    config.remote_sinks.clone_from(&started.remote_sinks);
     config.ledger.witnesses.clone_from(&started.ledger.witnesses);
     config.state_dir.clone_from(&started.state_dir);
     Ok((config, differing))

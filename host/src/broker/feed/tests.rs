@@ -7,10 +7,12 @@ use async_trait::async_trait;
 use portcullis_test_support::guest;
 use portcullis_wasm::testing::plugins;
 
+use super::super::sinks::{LoadedSink, SinkTasks, load};
 use super::*;
-use crate::config::PluginTable;
+use crate::config::{Config, PluginTable};
 use crate::ledger::ChainStart;
-use crate::plugin::{NativeError, NativePlugins, NativeSink};
+use crate::plugin::{NativeError, NativePlugins, NativeSink, PluginHost};
+use crate::secret::SecretStore;
 use crate::sync::Mutex;
 
 /// A sink that fails as often as its number says, and then counts what it gets.
@@ -40,7 +42,7 @@ impl NativeSink for Panicking {
 }
 
 /// Returns a ledger in a folder, and the configured sink.
-async fn loaded(dir: &Path, sink: PluginTable, plugins: &PluginHost) -> (Ledger, RecordReceivers) {
+async fn loaded(dir: &Path, sink: PluginTable, plugins: &PluginHost) -> (Ledger, Vec<LoadedSink>) {
     let config = Config::builder(dir).sink(sink).build().unwrap();
     let started = ChainStart { version: "1".into(), config: crate::digest::Digest::of(b""), key: None };
     let ledger = Ledger::open(&config.data_dir, started).await.unwrap();
@@ -99,25 +101,14 @@ async fn a_sink_that_fails_once_at_the_end_still_gets_its_records() {
 }
 
 #[tokio::test]
-async fn a_feed_ends_with_a_broker_that_was_dropped() {
-    let dir = tempfile::tempdir().unwrap();
-    let SinkTasks { tasks, finishing } = fed(dir.path(), "builtin:jsonl", plugins()).await;
-    assert_eq!(tasks.len(), 1);
-    drop(finishing);
-    for (_, task) in tasks {
-        task.await.unwrap();
-    }
-}
-
-#[tokio::test]
 async fn a_plugin_that_traps_at_a_record_gets_a_substitute_for_it_and_all_other_records_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let (ledger, mut sinks) = loaded(dir.path(), trapping("odd"), plugins()).await;
     for line in ["before", "odd", "after", "odd again", "last"] {
         record(&ledger, line).await;
     }
-    let (name, receiver) = sinks.remove(0);
-    let mut feed = Feed::new(name, receiver, ledger.clone(), &Receivers::default());
+    let receiver = sinks.remove(0).receiver;
+    let mut feed = Feed::new("sink-1".to_owned(), receiver, ledger.clone(), &Receivers::default());
     deliver_everything(&mut feed, &ledger).await;
     assert_eq!(feed.alone_until, None);
 
@@ -148,8 +139,8 @@ async fn a_plugin_that_traps_at_the_substitute_too_gets_the_records_that_follow(
     // The substitute has the kind of its record.
     let (ledger, mut sinks) = loaded(dir.path(), trapping("source.log"), plugins()).await;
     record(&ledger, "a line").await;
-    let (name, receiver) = sinks.remove(0);
-    let mut feed = Feed::new(name, receiver, ledger.clone(), &Receivers::default());
+    let receiver = sinks.remove(0).receiver;
+    let mut feed = Feed::new("sink-1".to_owned(), receiver, ledger.clone(), &Receivers::default());
     assert!(deliver_everything(&mut feed, &ledger).await >= 2 * MAX_OWN_FAILURES as usize);
     let written = std::fs::read_to_string(dir.path().join("sink.jsonl")).unwrap();
     let expected: Vec<_> = recorded(&ledger).await.into_iter().filter(|text| !text.contains("source.log")).collect();
@@ -161,8 +152,9 @@ async fn a_plugin_that_traps_at_the_substitute_too_gets_the_records_that_follow(
 async fn a_plugin_that_traps_at_everything_is_not_reported_for_ever() {
     let dir = tempfile::tempdir().unwrap();
     let (ledger, mut sinks) = loaded(dir.path(), trapping("chain"), plugins()).await;
-    let (name, receiver) = sinks.remove(0);
-    deliver_everything(&mut Feed::new(name, receiver, ledger.clone(), &Receivers::default()), &ledger).await;
+    let receiver = sinks.remove(0).receiver;
+    deliver_everything(&mut Feed::new("sink-1".to_owned(), receiver, ledger.clone(), &Receivers::default()), &ledger)
+        .await;
     assert_eq!(std::fs::read_to_string(dir.path().join("sink.jsonl")).unwrap(), "");
 }
 
@@ -176,9 +168,12 @@ async fn a_sink_that_is_down_gets_every_record_however_often_it_failed() {
     let plugins = plugins().clone().with_natives(natives);
     let (ledger, mut sinks) = loaded(dir.path(), PluginTable::new("native:down"), &plugins).await;
     record(&ledger, "a line").await;
-    let (name, receiver) = sinks.remove(0);
-    let failures =
-        deliver_everything(&mut Feed::new(name, receiver, ledger.clone(), &Receivers::default()), &ledger).await;
+    let receiver = sinks.remove(0).receiver;
+    let failures = deliver_everything(
+        &mut Feed::new("sink-1".to_owned(), receiver, ledger.clone(), &Receivers::default()),
+        &ledger,
+    )
+    .await;
     let delivered = state.lock().1;
     assert_eq!((failures, delivered), (FAILURES, recorded(&ledger).await.len()));
 }
@@ -195,13 +190,13 @@ async fn an_error_of_a_plugin_and_a_panic_of_native_code_are_no_reason_to_pass_a
         let (ledger, mut sinks) = loaded(&folder, sink, &plugins).await;
         record(&ledger, "before").await;
         ledger.append(Event::new(EventKind::SourceLog, EventBody::new().with("fail", true))).await.unwrap();
-        let (name, receiver) = sinks.remove(0);
-        let first = ledger.batch(&name, 1).await.unwrap();
-        let mut feed = Feed::new(name.clone(), receiver, ledger.clone(), &Receivers::default());
+        let receiver = sinks.remove(0).receiver;
+        let first = ledger.batch("sink-1", 1).await.unwrap();
+        let mut feed = Feed::new("sink-1".to_owned(), receiver, ledger.clone(), &Receivers::default());
         for _ in 0..20 {
             assert_eq!(feed.deliver(MAX_OWN_FAILURES).await.unwrap_err().own, None);
         }
-        assert_eq!(ledger.batch(&name, 1).await.unwrap(), first);
+        assert_eq!(ledger.batch("sink-1", 1).await.unwrap(), first);
     }
 }
 
