@@ -232,8 +232,8 @@ fn joint_verdict(verdicts: &[&Value]) -> DecidedBy {
     decided
 }
 
-/// Returns the arguments or the result of a call as they were, if they were recorded whole. Both are objects; one that no value
-/// can stand for, since it says `-0` or a member twice, is recorded as a text ([`Json::to_value`]).
+/// Returns the arguments or the result of a call as they were, if they were recorded whole. Both are objects; one that
+/// no value can stand for, since it says `-0` or a member twice, is recorded as a text ([`Json::to_value`]).
 fn recorded_payload(payload: &Value) -> Option<Json> {
     match payload.get("body")? {
         Value::String(text) => Json::parse(text.clone()).ok(),

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// Reports whether a character acts on the terminal or on its neighbours, or cannot be seen: C0 and C1 controls,
-/// bidirectional marks, zero-width and tag characters, line separators, letters that are blank. U+FE0F, which turns a symbol into an emoji, is
-/// not among them.
+/// bidirectional marks, zero-width and tag characters, line separators, letters that are blank. U+FE0F, which turns a
+/// symbol into an emoji, is not among them.
 #[must_use]
 pub fn is_hidden(c: char) -> bool {
     c.is_control()

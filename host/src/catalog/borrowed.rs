@@ -20,8 +20,8 @@ pub(crate) fn borrowed_names(config: &Config, kind: ItemKind, catalog: &Catalog)
     let borrowed = |item: &Item| {
         let chooses = match &config.sources.get(&item.source)?.names {
             Naming::Plain => true,
-            // With a prefix that ends a name, the person who wrote it has decided.
-            Naming::Prefix(prefix) => is_named && !prefix.contains(SEPARATOR),
+            // The prefix is not the source's choice, but it may be continued to one: `crm_` by `_send`.
+            Naming::Prefix(_) => is_named,
             Naming::Source | Naming::Mcp => false,
         };
         if !chooses {
@@ -65,7 +65,7 @@ mod tests {
         let config = Config::builder("/srv")
             .source("web", component(json!("plain")))
             .source("log", component(json!({ "prefix": "l_" })))
-            .source("own", component(json!({ "prefix": "crm__x_" })))
+            .source("near", component(json!({ "prefix": "crm_" })))
             .source("crm", component(json!("source")))
             .build()
             .unwrap();
@@ -79,6 +79,7 @@ mod tests {
             ("web", ItemKind::Prompt, "mcp__crm__steal"),
             ("web", ItemKind::Resource, "portcullis://crm/file:///doc"),
             ("web", ItemKind::Template, "Portcullis://status"),
+            ("near", ItemKind::Tool, "crm__send"),
         ] {
             let message = borrowed(source, kind, exposed);
             assert!(message.as_ref().is_some_and(|message| message.contains(exposed)), "{exposed}: {message:?}");
@@ -88,7 +89,7 @@ mod tests {
             ("web", ItemKind::Tool, "other__search"),
             ("web", ItemKind::Resource, "file:///portcullis://"),
             ("log", ItemKind::Tool, "l_crm__search"),
-            ("own", ItemKind::Tool, "crm__x_search"),
+            ("near", ItemKind::Tool, "crm_send"),
             ("crm", ItemKind::Tool, "crm__search"),
             ("crm", ItemKind::Resource, "portcullis://crm/file:///doc"),
         ] {

@@ -8,8 +8,8 @@ use super::{clean, ensure_target, root, run};
 
 const ARM: &str = "aarch64-unknown-linux-gnu";
 
-/// The address space of the program in the emulator, which a small machine for ARM has no more of. A pool of instances does not
-/// fit into it, for which the emulator would need a minute and a half at each start.
+/// The address space of the program in the emulator, which a small machine for ARM has no more of. A pool of instances
+/// does not fit into it, for which the emulator would need a minute and a half at each start.
 const ADDRESS_SPACE: &str = "256G";
 
 /// An edge host, by the code that it runs.

@@ -1,5 +1,5 @@
-//! A policy that denies a call if the session has made two of the same item before, or if less than half of a limit of the budget
-//! is left.
+//! A policy that denies a call if the session has made two of the same item before, or if less than half of a limit of
+//! the budget is left.
 
 wit_bindgen::generate!({ path: "../../../wit", world: "session-policy-plugin" });
 
