@@ -171,10 +171,14 @@ fn private_text_in_the_uri_of_a_resource_asks_before_it_reaches_a_network() {
     let dir = TestDir::new(&format!("{FLOW}settings = {{ untrusted = \"off\" }}\n{SOURCES}\n{far}"));
     let uri = |id: &str| format!("portcullis://far/mem://t/{id}");
     let about = |id: &str| json!({ "ref": { "type": "ref/resource", "uri": uri(id) }, "argument": { "name": "id", "value": "" } });
+    let (first, second) = KEY.split_at(11);
+    let mut split = about(first);
+    split["argument"]["value"] = json!(second);
     for (method, params) in [
         ("resources/read", json!({ "uri": uri("sk%2Dlive%2D9f8e7d6c5b4a3210") })),
         ("resources/subscribe", json!({ "uri": uri(KEY) })),
         ("completion/complete", about(KEY)),
+        ("completion/complete", split),
     ] {
         let mut agent = Agent::alone(&dir, Era::Legacy);
         agent.list();
@@ -184,7 +188,7 @@ fn private_text_in_the_uri_of_a_resource_asks_before_it_reaches_a_network() {
         let answer = agent.request(method, params);
         assert_eq!(answer["error"]["data"]["code"], "approval-pending", "{method}: {answer}");
         let shown = dir.run(&["approvals", "show", answer["error"]["data"]["ask"].as_str().unwrap()]).out;
-        assert!(shown.contains("text in `/uri` came from `files__echo`"), "{shown}");
+        assert!(shown.contains("came from `files__echo`") && shown.contains("which is private"), "{shown}");
         agent.leave();
     }
 }

@@ -136,6 +136,19 @@ fn a_record_has_the_scheme_alone_of_a_uri_that_no_list_names() {
         assert_eq!(unlisted["uri"]["body"] == "mem://t/password=Zq7kPw2xLm9v", whole, "{unlisted}");
         assert_eq!(dir.records().iter().any(|record| record.to_string().contains("Zq7kPw2xLm9v")), whole);
         assert_eq!(intents[1]["body"]["resource"], "portcullis://full/mem://a", "a listed one is named");
+        let about = |uri: &str| json!({ "uri": uri });
+        dir.configure(&format!("[profiles.default]\napprove = \"always\"\nrecord = \"{record}\"\n[sources.full]\ncommand = [\"@source@\", \"full\"]\n@cell@\n"));
+        let mut agent = Agent::alone(&dir, Era::Legacy);
+        let asked = agent.request("resources/read", about("portcullis://full/mem://t/token=Hj5rTq8nWd2x"));
+        assert_eq!(asked["error"]["data"]["code"], "approval-pending", "{asked}");
+        let refused = agent.request("resources/read", about("portcullis://nobody/mem://t/token=Hj5rTq8nWd2x"));
+        assert_eq!(refused["error"]["data"]["uri"], "portcullis://nobody/mem://t/token=Hj5rTq8nWd2x", "{refused}");
+        let shown = dir.run(&["approvals", "list"]).out;
+        assert!(shown.contains("Hj5rTq8nWd2x"), "the person reads it: {shown}");
+        agent.leave();
+        let told: Vec<_> =
+            dir.records().into_iter().filter(|record| record.to_string().contains("Hj5rTq8nWd2x")).collect();
+        assert!(told.is_empty(), "{told:?}");
         let replayed: Value = serde_json::from_str(&dir.run(&["replay", "--json", "--candidate", "builtin:rules"]).out)
             .unwrap_or_default();
         assert!(replayed.is_object() || !whole, "{replayed}");

@@ -23,11 +23,13 @@ fn line(event: &QuestionEvent, switch: &str) -> String {
     match event {
         QuestionEvent::Asked(asked) => {
             let reasons = asked.reasons.join("; ");
+            // A log has no payload.
+            let name = if asked.recorded_tool == asked.tool { &asked.name } else { &asked.recorded_tool };
             format!(
                 "{BOLD}question{BOLD:#} {}: may `{}` of source `{}` run for {}? {}; answer with `portcullis approvals{switch} --watch` or \
                  `portcullis approvals{switch} approve {}`",
                 asked.id,
-                escape_hidden(&asked.name),
+                escape_hidden(name),
                 escape_hidden(&asked.source),
                 escape_hidden(&asked.principal),
                 escape_hidden(&reasons),

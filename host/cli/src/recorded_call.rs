@@ -46,6 +46,8 @@ pub(crate) struct UnknownFacts {
     pub(crate) flow: bool,
     /// The values that placeholders stood for, with which the policies judged the call too.
     pub(crate) hidden: bool,
+    /// The URI of a resource that no list names: the scheme alone was recorded.
+    pub(crate) uri: bool,
 }
 
 /// A fact that a policy asked for and the records do not have.
@@ -61,7 +63,7 @@ pub(crate) enum MissingFact {
 impl UnknownFacts {
     /// Reports whether a fact is unknown that every call has.
     pub(crate) fn any(self) -> bool {
-        self.payload || self.definition || self.hidden
+        self.payload || self.definition || self.hidden || self.uri
     }
 
     /// Returns the unknown fact that is among those that a policy asked for. A decision that was made of it is none.
@@ -74,6 +76,9 @@ impl UnknownFacts {
             if self.hidden {
                 return Some(MissingFact::Hidden);
             }
+        }
+        if self.uri && asks(&["tool", "exposed-name"]) {
+            return Some(MissingFact::Payload);
         }
         if self.definition && asks(&["definition", "annotations"]) {
             return Some(MissingFact::Definition);
@@ -246,10 +251,7 @@ fn recorded_call(entry: &CallEntry, body: &Value, definitions: &Definitions) -> 
     let text = |key: &str| body[key].as_str();
     let (kind, exposed) = item_of(body)?;
     // A URI that no list names is the caller's own words, and recorded like arguments.
-    let unlisted = match body.get("uri") {
-        Some(uri) => Some(recorded_payload(uri)?.read::<String>().ok()?),
-        None => None,
-    };
+    let unlisted = body.get("uri").and_then(recorded_payload).and_then(|uri| uri.read::<String>().ok());
     let name = unlisted.as_deref().or(text("name"))?;
     let exposed = unlisted
         .as_ref()
@@ -263,6 +265,7 @@ fn recorded_call(entry: &CallEntry, body: &Value, definitions: &Definitions) -> 
         definition: known.is_none() && kind != ItemKind::Source,
         flow: body["flow"].is_null(),
         hidden: false,
+        uri: !body["uri"].is_null() && unlisted.is_none(),
     };
     let definition = known.unwrap_or_else(Json::empty_object);
     let tags = body["tags"].as_array().into_iter().flatten();

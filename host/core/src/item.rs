@@ -123,6 +123,15 @@ pub struct Item {
     pub series_link: SeriesLink,
 }
 
+/// Returns a URI that is somebody's own words as records have it: its scheme, since the rest is payload.
+#[must_use]
+pub fn recorded_uri(uri: &str) -> String {
+    let scheme = uri.split(':').next().unwrap_or_default();
+    // A scheme is a word, and nothing else that a caller could mean to tell.
+    let is_word = scheme.len() <= MAX_SCHEME && scheme.bytes().all(|byte| byte.is_ascii_lowercase());
+    if is_word && scheme.len() < uri.len() { format!("{scheme}:…") } else { "…".to_owned() }
+}
+
 impl Item {
     /// Returns what a source says to the model about itself, as an item that can be judged and accepted like a
     /// definition.
@@ -191,13 +200,7 @@ impl Item {
     /// Returns the name at the source as records have it: of an unlisted URI only the scheme, since the rest is payload.
     #[must_use]
     pub fn recorded_name(&self) -> Cow<'_, str> {
-        if !self.is_unlisted() {
-            return Cow::Borrowed(&self.name);
-        }
-        let scheme = self.name.split(':').next().unwrap_or_default();
-        // A scheme is a word, and nothing else that a caller could mean to tell.
-        let is_word = scheme.len() <= MAX_SCHEME && scheme.bytes().all(|byte| byte.is_ascii_lowercase());
-        Cow::Owned(if is_word && scheme.len() < self.name.len() { format!("{scheme}:…") } else { "…".to_owned() })
+        if self.is_unlisted() { Cow::Owned(recorded_uri(&self.name)) } else { Cow::Borrowed(&self.name) }
     }
 
     /// Returns the name that the agent sees as records have it: see [`Item::recorded_name`].

@@ -148,6 +148,7 @@ mod tests {
             tool: "-h\u{1b}".to_owned(),
             source: "s".to_owned(),
             name: "t".to_owned(),
+            recorded_tool: "-h\u{1b}".to_owned(),
             title: None,
             hints: Vec::new(),
             principal: "local".to_owned(),

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use super::feed::{Feed, RecordReceiver};
 use super::syslog::SyslogSender;
 use super::{BuildError, default_sink_file};
-use crate::config::{Config, PluginConfig, RemoteSinkConfig};
+use crate::config::{Config, PluginConfig, PluginRef, RemoteSinkConfig};
 use crate::ledger::Ledger;
 use crate::plugin::{PluginHost, PluginIdentity};
 use crate::receivers::{Receiver, Receivers};
@@ -30,9 +30,10 @@ pub(super) struct LoadedSink {
 
 /// What makes a sink the same as another.
 #[derive(Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a broker has few sinks")]
 enum ConfiguredSink {
-    /// A plugin, which has changed if its code has, and the file for its lines.
-    Plugin(PluginConfig, PluginIdentity, PathBuf),
+    /// A plugin, which has changed if its code has, and the file for its lines if the configuration names none.
+    Plugin(PluginConfig, PluginIdentity, Option<PathBuf>),
     Remote(RemoteSinkConfig),
 }
 
@@ -74,7 +75,8 @@ pub(super) async fn load(
         let made = plugins.sink(sink, &file).await;
         // The others are servers, and in a list of their own.
         let made = made.map_err(|error| BuildError::of_listed(config, "`[[sinks]]` with a `plugin`", index, error))?;
-        let what = ConfiguredSink::Plugin(sink.clone(), made.identity().clone(), file);
+        let has_file = sink.file.is_some() || matches!(sink.plugin, PluginRef::Native(_));
+        let what = ConfiguredSink::Plugin(sink.clone(), made.identity().clone(), (!has_file).then_some(file));
         loaded.push(LoadedSink { what, receiver: RecordReceiver::Plugin(made) });
     }
     for (index, sink) in config.remote_sinks.iter().enumerate() {
@@ -102,7 +104,8 @@ impl SinkTasks {
 
     /// Reports whether these sinks are others than those that are fed.
     pub(super) fn differ(&self, sinks: &[LoadedSink]) -> bool {
-        self.running.iter().map(|running| &running.what).ne(sinks.iter().map(|sink| &sink.what))
+        let is_fed = |sink: &LoadedSink| self.running.iter().any(|running| running.what == sink.what);
+        sinks.len() != self.running.len() || !sinks.iter().all(is_fed)
     }
 
     /// Feeds these sinks. One that is fed already goes on. One that has changed goes on from the record up to which it
@@ -116,13 +119,19 @@ impl SinkTasks {
                 None => others.push(sink),
             }
         }
+        // Those that are most alike first, so that no sink goes on where another one was.
+        for likeness in [Likeness::ToOneFile, Likeness::OfOneKind] {
+            let mut unlike = Vec::new();
+            for sink in others {
+                match before.iter().position(|running| running.what.is_like(&sink.what, likeness)) {
+                    Some(place) => self.begin(sink, FirstRecord::After(before.remove(place))),
+                    None => unlike.push(sink),
+                }
+            }
+            others = unlike;
+        }
         for sink in others {
-            let of_kind = |running: &RunningSink| discriminant(&running.what) == discriminant(&sink.what);
-            let first = match before.iter().position(of_kind) {
-                Some(place) => FirstRecord::After(before.remove(place)),
-                None => FirstRecord::FromNowOn,
-            };
-            self.begin(sink, first);
+            self.begin(sink, FirstRecord::FromNowOn);
         }
         for removed in before {
             self.reported.remove(&removed.reported);
@@ -167,11 +176,36 @@ impl SinkTasks {
 }
 
 /// The first record that a sink gets.
+#[expect(clippy::large_enum_variant, reason = "one is made when a sink begins")]
 enum FirstRecord {
     OfTheChain,
     FromNowOn,
     /// The one after the last record of the sink that it replaces.
     After(RunningSink),
+}
+
+/// How much a sink is like the one that it replaces.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Likeness {
+    /// The same plugin writes to the same file.
+    ToOneFile,
+    /// It is the same plugin, or the same kind of server.
+    OfOneKind,
+}
+
+impl ConfiguredSink {
+    fn is_like(&self, other: &Self, likeness: Likeness) -> bool {
+        match (self, other) {
+            (Self::Plugin(one, _, of_one), Self::Plugin(other, _, of_other)) => {
+                let one_file = (&one.file, of_one) == (&other.file, of_other);
+                one.plugin == other.plugin && (one_file || likeness == Likeness::OfOneKind)
+            }
+            (Self::Remote(one), Self::Remote(other)) => {
+                discriminant(one) == discriminant(other) && likeness == Likeness::OfOneKind
+            }
+            _ => false,
+        }
+    }
 }
 
 /// Gives sinks what has been recorded so far, and ends their tasks.

@@ -1,5 +1,5 @@
 //! Names that read as those of another source. A source whose names are exposed as they are chooses them, so it could take
-//! the prefix of another: what is written for `crm__*` would count for it.
+//! the beginning of another's: what is written for `crm__*` would count for it.
 
 use std::collections::BTreeSet;
 
@@ -18,23 +18,31 @@ pub(crate) fn borrowed_names(config: &Config, kind: ItemKind, catalog: &Catalog)
     let is_named = matches!(kind, ItemKind::Tool | ItemKind::Prompt);
     let known: BTreeSet<&str> = named.chain(config.disabled.keys()).map(SourceName::as_str).collect();
     let borrowed = |item: &Item| {
-        let chooses = match &config.sources.get(&item.source)?.names {
-            Naming::Plain => true,
-            // The prefix is not the source's choice, but it may be continued to one: `crm_` by `_send`.
-            Naming::Prefix(_) => is_named,
-            Naming::Source | Naming::Mcp => false,
-        };
-        if !chooses {
-            return None;
-        }
+        let names = &config.sources.get(&item.source)?.names;
         if !is_named {
-            let scheme = item.exposed.get(..SCHEME.len())?;
+            let scheme = item.exposed.get(..SCHEME.len()).filter(|_| *names == Naming::Plain)?;
             return scheme.eq_ignore_ascii_case(SCHEME).then(|| "the broker".to_owned());
         }
         let name = item.exposed.strip_prefix("mcp__").unwrap_or(&item.exposed);
-        let (first, _) = name.split_once(SEPARATOR)?;
-        let is_own = first == item.source.as_str() || first == item.offered_by().as_str();
-        (known.contains(first) && !is_own).then(|| format!("source `{first}`"))
+        let first = name.split_once(SEPARATOR).map(|(first, _)| first);
+        let is_own = |name: &str| name == item.source.as_str() || name == item.offered_by().as_str();
+        if let Some(first) = first.filter(|first| known.contains(first) && !is_own(first)) {
+            return Some(format!("source `{first}`"));
+        }
+        // What the configuration puts before each name of the source is not the source's choice.
+        let own = match names {
+            Naming::Plain => String::new(),
+            Naming::Source => format!("{}{SEPARATOR}", item.offered_by()),
+            Naming::Mcp => format!("mcp{SEPARATOR}{}{SEPARATOR}", item.offered_by()),
+            Naming::Prefix(prefix) => prefix.clone(),
+        };
+        let taken = sources().find(|source| match &source.names {
+            Naming::Prefix(prefix) => {
+                item.exposed.starts_with(prefix) && !own.starts_with(prefix) && !is_own(source.name.as_str())
+            }
+            _ => false,
+        });
+        taken.map(|source| format!("source `{}`", source.name))
     };
     let contested = |item: &Item, owner: String| {
         let message = format!(
@@ -67,6 +75,7 @@ mod tests {
             .source("log", component(json!({ "prefix": "l_" })))
             .source("near", component(json!({ "prefix": "crm_" })))
             .source("crm", component(json!("source")))
+            .source("mcp", component(json!("source")))
             .build()
             .unwrap();
         let borrowed = |source: &str, kind: ItemKind, exposed: &str| {
@@ -80,6 +89,8 @@ mod tests {
             ("web", ItemKind::Resource, "portcullis://crm/file:///doc"),
             ("web", ItemKind::Template, "Portcullis://status"),
             ("near", ItemKind::Tool, "crm__send"),
+            ("web", ItemKind::Tool, "l_send"),
+            ("mcp", ItemKind::Tool, "mcp__crm__send"),
         ] {
             let message = borrowed(source, kind, exposed);
             assert!(message.as_ref().is_some_and(|message| message.contains(exposed)), "{exposed}: {message:?}");
@@ -88,8 +99,9 @@ mod tests {
             ("web", ItemKind::Tool, "web__search"),
             ("web", ItemKind::Tool, "other__search"),
             ("web", ItemKind::Resource, "file:///portcullis://"),
-            ("log", ItemKind::Tool, "l_crm__search"),
+            ("log", ItemKind::Tool, "l_search"),
             ("near", ItemKind::Tool, "crm_send"),
+            ("mcp", ItemKind::Tool, "mcp__send"),
             ("crm", ItemKind::Tool, "crm__search"),
             ("crm", ItemKind::Resource, "portcullis://crm/file:///doc"),
         ] {

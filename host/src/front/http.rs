@@ -334,7 +334,7 @@ async fn route(
         _ => in_progress.admit(&shared.requests, &caller.principal, "requests")?,
     }
     match parts.method {
-        Method::POST => post::post(shared, &caller, &parts.headers, body).await,
+        Method::POST => post::post(shared, &caller, &parts, body).await,
         Method::GET | Method::DELETE if headers::version(&parts.headers)?.is_some_and(|v| v >= revision::MODERN) => {
             Err(HttpRefusal::method_not_allowed("POST"))
         }

@@ -284,7 +284,11 @@ fn bound_name(call: &Call) -> String {
     if call.item.kind == ItemKind::Tool {
         call.item.name.to_string()
     } else {
-        format!("{} {}", call.method, call.item.name)
+        match call.item.is_unlisted() {
+            // The caller's own words are kept as a digest.
+            true => format!("{} {}", call.method, Digest::of(call.item.name.as_bytes())),
+            false => format!("{} {}", call.method, call.item.name),
+        }
     }
 }
 

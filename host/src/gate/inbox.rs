@@ -110,6 +110,10 @@ pub struct Question {
     pub source: String,
     /// The tool's name at the source.
     pub name: String,
+    /// The tool as records and announcements have it, without payload: of a URI that no list names only the scheme.
+    #[doc(hidden)]
+    #[serde(skip)]
+    pub recorded_tool: String,
     /// The title that the source gives the tool for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
@@ -293,7 +297,7 @@ impl Inbox {
             open.insert(pending.id().to_owned(), pending.clone());
             waiting
         };
-        let Question { method, tool, source, .. } = &pending.terms.summary;
+        let Question { method, recorded_tool: tool, source, .. } = &pending.terms.summary;
         let body = json!({ "ask": pending.id(), "method": method, "tool": tool, "source": source, "reasons": reasons });
         // Runs in a task of its own: a question that can be seen is recorded and announced, and expires, even if the
         // call that opened it is given up.

@@ -96,6 +96,12 @@ impl Ticket {
         &self.call.id
     }
 
+    /// Returns the ticket of a question whose answer goes on in a request of its own: that one restores placeholders.
+    pub(crate) fn keeping_placeholders(mut self) -> Self {
+        self.to_agent = false;
+        self
+    }
+
     /// Charges the budget for the call, once.
     fn pay(&mut self, bytes: usize) {
         if let Some(budget) = self.budget.take() {
@@ -123,7 +129,7 @@ impl Ticket {
     /// is none.
     pub(crate) fn keep_question(&mut self) {
         if let Some(flow) = self.flow.take() {
-            flow.keep_message(&self.call.arguments);
+            flow.keep_question(&self.call.arguments);
         }
     }
 
@@ -223,17 +229,16 @@ impl Gate {
         if !self.reads_flow {
             session.miss();
         }
+        let revealed = revealed(call, vault).ok()?;
         let flow = source.filter(|_| self.reads_flow).map(|source| TracedCall::new(session, source, call));
+        let flow = match &revealed {
+            Some(revealed) => flow.map(|flow| flow.with_values(&revealed.arguments)),
+            None => flow,
+        };
         let given = if self.inspects_results() {
             let (answer, trail) = (Answer::Result(params.clone()), &mut DecisionTrail::new(Detail::Shape));
-            let passed = match revealed(call, vault) {
-                Ok(revealed) => {
-                    let judged = JudgedCall { call, revealed: revealed.as_ref(), vault, flow: &flow };
-                    self.pass_result(&judged, &answer, trail).await
-                }
-                Err(refusal) => Err(refusal),
-            };
-            match passed {
+            let judged = JudgedCall { call, revealed: revealed.as_ref(), vault, flow: &flow };
+            match self.pass_result(&judged, &answer, trail).await {
                 Ok(replaced) => replaced.unwrap_or(params),
                 Err(refusal) => {
                     tracing::debug!(source = %call.source(), method = %call.method, ?refusal, "what a source said is withheld");

@@ -145,6 +145,21 @@ pub(crate) async fn server(
     Err(OAuthError::Answer { url: shown(&base), what })
 }
 
+/// The parameters of a login. A server that has one of them in the address of its login page may have prepared a login
+/// of its own at the server of somebody else, which reads the first of two.
+const OF_THE_LOGIN: [&str; 10] = [
+    "response_type",
+    "client_id",
+    "redirect_uri",
+    "state",
+    "code_challenge",
+    "code_challenge_method",
+    "resource",
+    "scope",
+    "request",
+    "request_uri",
+];
+
 fn checked_server(
     http: &OAuthHttp,
     (issuer, chosen): (&str, bool),
@@ -164,6 +179,11 @@ fn checked_server(
     }
     let url = |text: &str| http.url(text, &shown(place));
     let (authorization, token) = (url(&raw.authorization_endpoint)?, url(&raw.token_endpoint)?);
+    if authorization.query_pairs().any(|(name, _)| OF_THE_LOGIN.contains(&&*name)) {
+        return refuse(
+            "a login page whose address has parameters of the login already, so that another could be meant",
+        );
+    }
     // A hostile source could send a person to the login of an honest server, and have the code of that one brought to
     // itself. An answer that says who gives it (RFC 9207) would show that.
     if authorization.origin() != token.origin() && !raw.authorization_response_iss_parameter_supported && !chosen {

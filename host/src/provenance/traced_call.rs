@@ -29,8 +29,9 @@ pub struct TracedCall {
     name: Arc<str>,
     exposed: Arc<str>,
     id: Arc<str>,
-    /// The caller's own words: the arguments, and whatever else it chose.
+    /// The caller's own words in each form: the arguments, with the URI of a resource that no list names.
     texts: Vec<Json>,
+    unlisted: Option<(&'static str, Json)>,
     /// The session before the call.
     snapshot: FlowSnapshot,
     found: OnceLock<FoundOrigins>,
@@ -39,10 +40,8 @@ pub struct TracedCall {
 impl TracedCall {
     /// Describes a call of this session. Its arguments are looked up when somebody asks for their origins.
     pub fn new(session: &Arc<SessionFlow>, source: SourceFlow, call: &Call) -> Arc<Self> {
-        let mut texts = vec![call.arguments.clone()];
-        if call.item.is_unlisted() {
-            texts.push(Json::of(&serde_json::json!({ call.item.kind.key(): &*call.item.name })));
-        }
+        let unlisted = call.item.is_unlisted().then(|| (call.item.kind.key(), Json::of(&&*call.item.name)));
+        let texts = vec![said(&call.arguments, unlisted.as_ref())];
         Arc::new(Self {
             session: Arc::clone(session),
             source,
@@ -50,6 +49,7 @@ impl TracedCall {
             exposed: call.item.recorded_exposed().into(),
             id: call.id.as_str().into(),
             texts,
+            unlisted,
             snapshot: session.snapshot(),
             found: OnceLock::new(),
         })
@@ -65,7 +65,8 @@ impl TracedCall {
             name: Arc::clone(&self.name),
             exposed: Arc::clone(&self.exposed),
             id: Arc::clone(&self.id),
-            texts: self.texts.iter().chain([arguments]).cloned().collect(),
+            texts: self.texts.iter().cloned().chain([said(arguments, self.unlisted.as_ref())]).collect(),
+            unlisted: self.unlisted.clone(),
             snapshot: self.snapshot.clone(),
             found: OnceLock::new(),
         })
@@ -80,6 +81,15 @@ impl TracedCall {
     /// Keeps what the agent is given of a message beside the result, such as progress with a text.
     pub(crate) fn keep_message(&self, message: &Json) {
         self.keep(message, false);
+    }
+
+    /// Keeps a question of the source to the agent. It may repeat anything that the agent has given to the source, so it
+    /// has the labels of everything that the session saw before.
+    pub(crate) fn keep_question(&self, question: &Json) {
+        let mut labels = self.source.labels.to_vec();
+        labels.sort_unstable();
+        self.snapshot.labels.iter().for_each(|label| super::insert(&mut labels, label));
+        self.keep_with(labels, question, false);
     }
 
     /// Returns what the ledger keeps: labels, effects, and the results that values of the arguments came from.
@@ -112,6 +122,10 @@ impl TracedCall {
         } else {
             self.snapshot.labels.iter().for_each(|label| super::insert(&mut labels, label));
         }
+        self.keep_with(labels, text, counts);
+    }
+
+    fn keep_with(&self, labels: Vec<String>, text: &Json, counts: bool) {
         let (source, exposed, call) = (self.name.clone(), self.exposed.clone(), self.id.clone());
         self.session.keep(
             SeenResult { source, exposed, call, labels: labels.into(), number: 0, index: 0 },
@@ -135,6 +149,12 @@ impl TracedCall {
             pointer: pointer.clone(),
         }
     }
+}
+
+/// Returns arguments with the URI beside them, so that a text that is split over both is found.
+fn said(arguments: &Json, unlisted: Option<&(&'static str, Json)>) -> Json {
+    let with_uri = unlisted.and_then(|(key, uri)| arguments.with(key, uri));
+    with_uri.unwrap_or_else(|| arguments.clone())
 }
 
 impl CallFlow for TracedCall {

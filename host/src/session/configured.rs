@@ -26,7 +26,7 @@ use crate::agent::Agent;
 use crate::call::{CallId, Caller};
 use crate::config::ProfileConfig;
 use crate::context::Context;
-use crate::item::ItemKind;
+use crate::item::{ItemKind, recorded_uri};
 use crate::ledger::{self, Event, EventBody};
 use crate::protocol::RpcError;
 use crate::source::{NoClient, SourceClient};
@@ -233,13 +233,16 @@ impl ConfiguredSession {
 
     /// Records a request that is refused before it reaches the gate, and returns the error.
     pub(super) fn record_rejection(&self, code: &str, kind: ItemKind, name: &str, text: &str) -> RpcError {
+        // A URI that leads nowhere is the agent's own words.
+        let is_uri = kind == ItemKind::Resource && !name.is_empty();
+        let recorded = if is_uri { recorded_uri(name) } else { shortened(name) };
         let event = Event {
             kind: ledger::EventKind::CallDenied,
             run: Some(self.caller.session.clone()),
             call: Some(CallId::new()),
             body: EventBody::new()
                 .with("code", code)
-                .with(kind.as_str(), shortened(name))
+                .with(kind.as_str(), recorded)
                 .with("principal", &*self.caller.principal)
                 .with("profile", self.caller.profile.as_str()),
         };

@@ -16,6 +16,7 @@ use crate::call::SessionId;
 use crate::context::{DiscoveredSource, Upstream};
 use crate::item::ItemKind;
 use crate::name::ProfileName;
+use crate::protocol::meta::LOG_LEVELS;
 use crate::protocol::{self, Answer, Era, Json, Method, Notification, RpcError};
 use crate::source::{SourceClient, nobody_to_ask};
 use crate::sync::{Mutex, MutexGuard};
@@ -24,12 +25,9 @@ use crate::sync::{Mutex, MutexGuard};
 /// soon as they are initialised.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The levels of log messages, from the least to the most severe.
-const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
-
 /// Reports whether a log message is at least as severe as the wanted level. False if no level is wanted.
 pub(super) fn is_severe_enough(wanted: Option<&str>, said: Option<&str>) -> bool {
-    let rank = |level: Option<&str>| LEVELS.iter().position(|known| Some(*known) == level);
+    let rank = |level: Option<&str>| LOG_LEVELS.iter().position(|known| Some(*known) == level);
     rank(wanted).is_some_and(|wanted| rank(said).is_none_or(|said| said >= wanted))
 }
 
@@ -85,9 +83,10 @@ impl SessionRequest<'_> {
     /// call.
     pub(super) async fn set_level(&self) -> Result<Answer, RpcError> {
         let (session, params) = (self.session, self.params.as_json());
-        let level = params.get("level").filter(|level| level.read().is_ok_and(|level: &str| LEVELS.contains(&level)));
+        let level =
+            params.get("level").filter(|level| level.read().is_ok_and(|level: &str| LOG_LEVELS.contains(&level)));
         let Some(level) = level else {
-            let text = format!("`params.level` must be one of {}", LEVELS.join(", "));
+            let text = format!("`params.level` must be one of {}", LOG_LEVELS.join(", "));
             return Err(RpcError::new(RpcError::INVALID_PARAMS, text));
         };
         *session.sink.level() = Some(level.clone());

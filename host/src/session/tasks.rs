@@ -226,7 +226,7 @@ impl SessionRequest<'_> {
         let mut passed = Json::empty_object();
         for (key, answer) in answers {
             let Some(question) = session.continuations.tasks.take(&id, &key) else { continue };
-            let answer = released(question.ticket, Answer::Result(answer)).await?;
+            let answer = released(question.ticket.keeping_placeholders(), Answer::Result(answer)).await?;
             passed = passed.with(&key, &answer).unwrap_or(passed);
         }
         Ok(params.with("inputResponses", &passed).unwrap_or_else(|| params.clone()))

@@ -17,7 +17,6 @@ use super::{CallEventSender, Discovery, ListedDefinitions, SourceClient, SourceE
 use crate::call::{Cause, Outcome};
 use crate::item::ItemKind;
 use crate::name::SourceName;
-use crate::protocol::meta::LOG_LEVEL;
 use crate::protocol::{Era, Json, Message, Method, Notification};
 use crate::sync::Mutex;
 
@@ -207,7 +206,7 @@ impl McpConnection {
 
     /// Sets the log level of a legacy source, which remembers it. A modern caller states the level with each call.
     async fn set_level(&self, params: &Json) {
-        let wanted = params.get("_meta").and_then(|caller| caller.get(LOG_LEVEL));
+        let wanted = params.get("_meta").as_ref().and_then(meta::level_of);
         let Some(wanted) = wanted.filter(|_| !self.is_modern() && self.declares("logging")) else { return };
         let mut level = self.level.lock().await;
         if level.as_ref() == Some(&wanted) {

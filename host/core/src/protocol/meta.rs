@@ -18,6 +18,9 @@ pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 /// The lowest severity of log messages that a request asks for (2026-07-28).
 pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
+/// The levels that a log message can have, and a caller can ask for, the lowest first.
+pub const LOG_LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+
 /// The subscription that a notification belongs to (2026-07-28).
 pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 

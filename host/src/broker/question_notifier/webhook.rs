@@ -57,6 +57,11 @@ impl WebhookMessage {
             let mut data = json!(&**question);
             if let Value::Object(members) = &mut data {
                 members.retain(|name, _| name != "waiting" && (arguments || name != "arguments"));
+                if !arguments && question.recorded_tool != question.tool {
+                    // The name is payload, too.
+                    members.remove("name");
+                    members.insert("tool".to_owned(), json!(question.recorded_tool));
+                }
             }
             data
         };

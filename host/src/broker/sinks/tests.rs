@@ -62,13 +62,14 @@ async fn a_reload_leaves_no_record_out_and_gives_a_new_sink_those_from_then_on()
     assert!(tasks.differ(&loaded(&second).await));
     tasks.replace(loaded(&second).await);
     assert_eq!(reported.states().len(), 3);
+    assert!(!tasks.differ(&loaded(&second).await), "in whatever order");
     record(&ledger, "two").await;
     tasks.finish().await;
 
     let all = LedgerReader::open(&first.data_dir).unwrap().tail(usize::MAX, &RecordFilter::default()).unwrap();
     let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
     let written = read("before.jsonl") + &read("after.jsonl");
-    assert_eq!(written.lines().count(), all.len(), "each record once: {written}");
+    assert_eq!(written.lines().count(), all.len(), "each once: {}\nand\n{}", read("before.jsonl"), read("after.jsonl"));
     assert!(written.contains("\"one\"") && written.contains("\"two\""), "{written}");
     assert!(!read("after.jsonl").contains("\"one\""), "it goes on where the other was");
     assert_eq!(kept.0.lock().len(), all.len(), "it goes on");

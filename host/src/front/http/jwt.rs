@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use jsonwebtoken::jwk::{Jwk, PublicKeyUse};
+use jsonwebtoken::jwk::{Jwk, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation, decode, decode_header};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -242,6 +242,8 @@ fn is_unambiguous(token: &[u8]) -> bool {
 fn usable(raw: RawKeys) -> Arc<[(Jwk, DecodingKey)]> {
     let keys = raw.keys.into_iter().take(MAX_KEYS).filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
     let keys = keys.filter(|key| key.common.public_key_use.as_ref().is_none_or(|is| *is == PublicKeyUse::Signature));
+    let verifies = |of: &Vec<KeyOperations>| of.contains(&KeyOperations::Verify);
+    let keys = keys.filter(|key| key.common.key_operations.as_ref().is_none_or(verifies));
     let keys = keys.filter_map(|key| DecodingKey::from_jwk(&key).ok().map(|decoding| (key, decoding)));
     keys.filter(|(_, decoding)| decoding.family() != jsonwebtoken::AlgorithmFamily::Hmac).collect()
 }

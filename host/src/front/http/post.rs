@@ -1,8 +1,10 @@
 //! The handling of one message by POST, in either era.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use tokio::sync::OnceCell;
@@ -19,16 +21,23 @@ use crate::front::protocol::{NextStep, method_not_found, modern};
 use crate::front::shared_limit::LimitShare;
 use crate::protocol::{Era, Message, Method, Notification, Request, Response as JsonRpcResponse, RpcError, header};
 
+/// The time for which a body may arrive until its caller is admitted anew: a token may have expired meanwhile.
+const ADMITTED_FOR: Duration = Duration::from_secs(1);
+
 pub(crate) async fn post(
     shared: &Arc<FrontShared>,
     caller: &AdmittedCaller,
-    headers: &HeaderMap,
+    parts: &Parts,
     body: Body,
 ) -> Result<Response, HttpRefusal> {
+    let (headers, begun) = (&parts.headers, Instant::now());
     headers::check_content_type(headers)?;
     headers::check_accept(headers)?;
     let text = shared.bodies.read(body, &caller.principal).await?;
     shared.admission.confirm(caller)?;
+    if begun.elapsed() > ADMITTED_FOR {
+        shared.admission.admit(parts).await?;
+    }
     let message = Message::parse(text.clone()).map_err(|error| HttpRefusal::parse_error(&text, &error))?;
     if headers::is_modern(headers, &message)? {
         modern_message(shared, caller, headers, message).await

@@ -64,6 +64,7 @@ impl ApprovalQuestion<'_> {
             tool: call.item.exposed.to_string(),
             source: call.source().to_string(),
             name: call.item.name.to_string(),
+            recorded_tool: call.item.recorded_exposed().into_owned(),
             title: title_of(&call.item.definition),
             hints: call.item.hints.words().collect(),
             principal: call.caller.principal.to_string(),

@@ -147,6 +147,7 @@ mod tests {
             tool: hostile.clone(),
             source: hostile.clone(),
             name: format!("{hostile}a{hostile}"),
+            recorded_tool: hostile.clone(),
             title: Some(hostile.clone()),
             hints: vec!["only reads", "destructive", "idempotent", "open world"],
             principal: hostile.clone(),

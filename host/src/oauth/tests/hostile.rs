@@ -42,6 +42,11 @@ async fn a_login_ends_where_metadata_lies() {
         (SERVER, json!({ "response_types_supported": ["token"] }), "issues no codes"),
         (
             SERVER,
+            json!({ "authorization_endpoint": "https://honest.example/authorize?client_id=mine&x=1" }),
+            "parameters of the login already",
+        ),
+        (
+            SERVER,
             json!({
                 "token_endpoint": "https://evil.example/token",
                 "authorization_response_iss_parameter_supported": false,

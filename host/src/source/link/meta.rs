@@ -5,7 +5,7 @@
 //! bytes.
 
 use crate::protocol::meta::{
-    CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, RELATED_TASK, RESERVED, TASK_ID,
+    CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, LOG_LEVELS, PROTOCOL_VERSION, RELATED_TASK, RESERVED, TASK_ID,
 };
 use crate::protocol::revision::MODERN;
 use crate::protocol::{Era, Json};
@@ -39,7 +39,7 @@ impl RequestFacts<'_> {
 /// if the caller wants progress.
 pub(super) fn with_facts(params: &Json, facts: &RequestFacts<'_>, progress: Option<u64>) -> Json {
     let before = params.get("_meta").filter(|meta| meta.member_texts().is_some());
-    let level = before.as_ref().and_then(|meta| meta.get(LOG_LEVEL)).or_else(|| facts.level.cloned());
+    let level = before.as_ref().and_then(level_of).or_else(|| facts.level.cloned());
     let mut meta = before.as_ref().map_or_else(Json::empty_object, |meta| admitted(meta, facts.context));
     if facts.era == Era::Modern {
         for (key, value) in sender_facts(facts) {
@@ -57,6 +57,12 @@ pub(super) fn with_facts(params: &Json, facts: &RequestFacts<'_>, progress: Opti
         return params.clone();
     }
     params.with("_meta", &meta).unwrap_or_else(|| params.clone())
+}
+
+/// Returns the log level that the caller's `_meta` states. What is no level of the protocol would be a text that nobody
+/// judges.
+pub(super) fn level_of(meta: &Json) -> Option<Json> {
+    meta.get(LOG_LEVEL).filter(|level| level.read().is_ok_and(|level: String| LOG_LEVELS.contains(&level.as_str())))
 }
 
 /// Returns the members with which every modern request describes its sender.

@@ -299,6 +299,9 @@ fn meta_is_spliced_and_all_else_keeps_its_bytes() {
     assert_eq!(relayed.as_str(), r#"{"_meta":{"progressToken":5}}"#);
     let untouched = Json::parse(&br#"{"_meta":{"a":1}, "b":2}"#[..]).unwrap();
     assert_eq!(meta::with_facts(&untouched, &facts(Era::Legacy), None), untouched);
+    let level = br#"{"_meta":{"io.modelcontextprotocol/logLevel":"a text for the source"}}"#;
+    let level = meta::with_facts(&Json::parse(&level[..]).unwrap(), &facts(Era::Modern), None);
+    assert!(!level.as_str().contains("logLevel"), "what is no level is dropped: {}", level.as_str());
 }
 
 #[test]
