@@ -7,7 +7,7 @@ use portcullis_test_support::guest;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era, outcome, question_in};
-use crate::test_dir::TestDir;
+use crate::test_dir::{TestDir, until};
 
 /// A secret that a source with files gives away.
 const KEY: &str = "sk-live-9f8e7d6c5b4a3210";
@@ -67,6 +67,21 @@ fn runs(dir: &TestDir, agent: &mut Agent, tool: &str, arguments: &Value) {
 
 fn asks(dir: &TestDir, agent: &mut Agent, tool: &str, arguments: &Value) -> String {
     call(dir, agent, tool, arguments).expect_err(&format!("{tool} {arguments} runs unasked"))
+}
+
+/// Returns what a person reads of the question about a request, which is then refused.
+pub(crate) fn question_about(dir: &TestDir, agent: &mut Agent, method: &str, params: Value) -> String {
+    let id = agent.send(method, params);
+    let first = || -> Option<String> {
+        let open: Value = serde_json::from_str(&dir.run(&["approvals", "list", "--json"]).out).ok()?;
+        Some(open.pointer("/0/id")?.as_str()?.to_owned())
+    };
+    until("the question", || first().is_some());
+    let question = first().unwrap();
+    let shown = dir.run(&["approvals", "show", &question]).out;
+    assert_eq!(dir.run(&["approvals", "refuse", &question]).code, Some(0));
+    assert_eq!(outcome(&agent.answer(id, None))["refused"], "approval-refused", "{method}");
+    shown
 }
 
 #[test]
@@ -185,9 +200,7 @@ fn private_text_in_the_uri_of_a_resource_asks_before_it_reaches_a_network() {
         runs(&dir, &mut agent, "files__echo", &json!({ "text": KEY }));
         let answer = agent.request("resources/read", json!({ "uri": uri("1") }));
         assert!(answer["result"].is_object(), "{answer}");
-        let answer = agent.request(method, params);
-        assert_eq!(answer["error"]["data"]["code"], "approval-pending", "{method}: {answer}");
-        let shown = dir.run(&["approvals", "show", answer["error"]["data"]["ask"].as_str().unwrap()]).out;
+        let shown = question_about(&dir, &mut agent, method, params);
         assert!(shown.contains("came from `files__echo`") && shown.contains("which is private"), "{shown}");
         agent.leave();
     }
@@ -212,9 +225,7 @@ fn what_a_prompt_is_given_and_text_that_is_completed_are_disclosed_like_argument
         runs(&dir, &mut agent, "files__echo", &json!({ "text": KEY }));
         let answer = agent.request(method, harmless);
         assert!(answer["result"].is_object(), "{answer}");
-        let answer = agent.request(method, disclosing);
-        assert_eq!(answer["error"]["data"]["code"], "approval-pending", "{answer}");
-        let shown = dir.run(&["approvals", "show", answer["error"]["data"]["ask"].as_str().unwrap()]).out;
+        let shown = question_about(&dir, &mut agent, method, disclosing);
         assert!(shown.contains("came from `files__echo`") && shown.contains("which is private"), "{shown}");
         agent.leave();
     }

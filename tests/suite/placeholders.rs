@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era, elicited};
+use crate::flow::question_about;
 use crate::test_dir::TestDir;
 
 #[test]
@@ -139,16 +140,14 @@ fn a_record_has_the_scheme_alone_of_a_uri_that_no_list_names() {
         let about = |uri: &str| json!({ "uri": uri });
         dir.configure(&format!("[profiles.default]\napprove = \"always\"\nrecord = \"{record}\"\n[sources.full]\ncommand = [\"@source@\", \"full\"]\n@cell@\n"));
         let mut agent = Agent::alone(&dir, Era::Legacy);
-        let asked = agent.request("resources/read", about("portcullis://full/mem://t/token=Hj5rTq8nWd2x"));
-        assert_eq!(asked["error"]["data"]["code"], "approval-pending", "{asked}");
+        let uri = "portcullis://full/mem://t/token=Hj5rTq8nWd2x";
+        let shown = question_about(&dir, &mut agent, "resources/read", about(uri));
+        assert!(shown.contains("Hj5rTq8nWd2x"), "the person reads it: {shown}");
         let refused = agent.request("resources/read", about("portcullis://nobody/mem://t/token=Hj5rTq8nWd2x"));
         assert_eq!(refused["error"]["data"]["uri"], "portcullis://nobody/mem://t/token=Hj5rTq8nWd2x", "{refused}");
-        let shown = dir.run(&["approvals", "list"]).out;
-        assert!(shown.contains("Hj5rTq8nWd2x"), "the person reads it: {shown}");
         agent.leave();
-        let told: Vec<_> =
-            dir.records().into_iter().filter(|record| record.to_string().contains("Hj5rTq8nWd2x")).collect();
-        assert!(told.is_empty(), "{told:?}");
+        let told = dir.records().into_iter().filter(|record| record.to_string().contains("Hj5rTq8nWd2x")).count();
+        assert_eq!(told > 0, whole, "the refused call alone has it, where the profile keeps payloads");
         let replayed: Value = serde_json::from_str(&dir.run(&["replay", "--json", "--candidate", "builtin:rules"]).out)
             .unwrap_or_default();
         assert!(replayed.is_object() || !whole, "{replayed}");

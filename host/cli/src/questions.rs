@@ -23,8 +23,12 @@ fn line(event: &QuestionEvent, switch: &str) -> String {
     match event {
         QuestionEvent::Asked(asked) => {
             let reasons = asked.reasons.join("; ");
-            // A log has no payload.
-            let name = if asked.recorded_tool == asked.tool { &asked.name } else { &asked.recorded_tool };
+            let name = match asked.name.as_str() {
+                "" => &asked.method,
+                // A log has no payload.
+                _ if asked.recorded_tool != asked.tool => &asked.recorded_tool,
+                _ => &asked.name,
+            };
             format!(
                 "{BOLD}question{BOLD:#} {}: may `{}` of source `{}` run for {}? {}; answer with `portcullis approvals{switch} --watch` or \
                  `portcullis approvals{switch} approve {}`",
