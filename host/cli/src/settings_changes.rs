@@ -1,4 +1,4 @@
-//! What has changed within the settings of a plugin, for a person who decides whether to trust it.
+//! The changes within the settings of a plugin, for a person who decides whether to trust it.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,7 @@ const BEFORE: &str = " the settings ";
 /// A line about settings, as `broker: gives the policy plugin builtin:rules the settings {…}`.
 #[derive(Debug, PartialEq)]
 pub(crate) struct SettingsLine<'a> {
-    /// What gets them.
+    /// The part of the configuration that gets them.
     pub(crate) about: &'a str,
     settings: Value,
 }

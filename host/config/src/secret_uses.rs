@@ -1,4 +1,4 @@
-//! Where the text of a configuration uses a secret.
+//! The places at which the text of a configuration uses a secret.
 
 use std::ops::Range;
 

@@ -28,7 +28,7 @@ pub(super) struct LoadedSink {
     pub(super) receiver: RecordReceiver,
 }
 
-/// What makes a sink the same as another.
+/// The configuration of a sink, and what it leads to: a sink with an equal one is the same.
 #[derive(Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "a broker has few sinks")]
 enum ConfiguredSink {

@@ -1,4 +1,4 @@
-//! Judges a call with the values that its source gets in the places of placeholders.
+//! The second judgement of a call: with the values that its source gets in the places of placeholders.
 //!
 //! An agent can make a placeholder of any text, by having a source say it. So a call, and its result, that passes with
 //! placeholders must pass with the values too. What policies say of these is free of them.
@@ -10,7 +10,8 @@ use super::{CallRefusal, Gate, SessionVault};
 use crate::call::{Call, CallView, Params};
 
 impl Gate {
-    /// Lets the policies judge a call or its result with the values in the call's places, beside placeholders.
+    /// Lets the policies judge a call or its result with values in the places of placeholders. What they say is free of
+    /// these values.
     pub(super) async fn judge_revealed(
         &self,
         view: &CallView,

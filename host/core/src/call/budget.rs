@@ -1,14 +1,14 @@
-//! What a call finds left of its profile's budget.
+//! The limits of a profile's budget, as a call finds them.
 
 /// A limit of the budget of a profile, and what is left of it for all of its callers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BudgetLimit {
-    /// What is limited: `calls`, `bytes` of arguments and results, or `time` in milliseconds.
+    /// The name of the limit: `calls`, `bytes` of arguments and results, or `time` in milliseconds.
     pub name: String,
     /// The most that can be left, as the configuration says. It comes back at an even rate.
     pub amount: u64,
-    /// What was left when the call came, rounded down. Below 0 if earlier calls cost more than there was.
+    /// The amount that was left when the call came, rounded down. Below 0 if earlier calls cost more than there was.
     pub left: i64,
 }
 
