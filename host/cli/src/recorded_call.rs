@@ -251,7 +251,7 @@ fn recorded_call(entry: &CallEntry, body: &Value, definitions: &Definitions) -> 
     let text = |key: &str| body[key].as_str();
     let (kind, exposed) = item_of(body)?;
     // A URI that no list names is the caller's own words, and recorded like arguments.
-    let unlisted = body.get("uri").and_then(recorded_payload).and_then(|uri| uri.read::<String>().ok());
+    let unlisted = body.pointer("/uri/body").and_then(Value::as_str).map(str::to_owned);
     let name = unlisted.as_deref().or(text("name"))?;
     let exposed = unlisted
         .as_ref()
