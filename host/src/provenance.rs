@@ -8,6 +8,8 @@
 mod encoded;
 mod fingerprint;
 mod fingerprint_index;
+mod flow_key;
+mod letters;
 mod lookup;
 mod phrase;
 mod traced_call;
@@ -20,8 +22,9 @@ use crate::flow::{PRIVATE, UNTRUSTED};
 
 use crate::protocol::Json;
 use crate::sync::Mutex;
-use fingerprint::{Fingerprints, FlowKey, Positions};
+use fingerprint::{Fingerprints, Positions};
 use fingerprint_index::{FingerprintIndex, MAX_KINDS};
+use flow_key::FlowKey;
 pub use traced_call::{SourceFlow, TracedCall};
 
 /// The most results with labels that a session keeps. Their number is kept in 16 bits with each fingerprint.

@@ -2,12 +2,8 @@
 //! 16 letters and digits; of results also of the pairs of neighbouring words. Case, spacing, punctuation and forms of
 //! the same letter make no difference.
 
-use unicode_normalization::UnicodeNormalization as _;
-
-use crate::escape::is_hidden;
-
-/// The letters and digits of a block. Fewer would be shared by texts that have nothing to do with each other.
-pub(super) const BLOCK: usize = 16;
+use super::flow_key::{BLOCK, FlowKey, LONGEST, Position};
+use super::letters::{Class, JOINT, is_letter_or_digit, normalized};
 
 /// Of a result, the block at every eighth letter is kept, so that each run of 23 letters and digits that arguments
 /// share with it contains one.
@@ -27,65 +23,6 @@ const MIN_DASHED_NAME: usize = 16;
 
 /// The fewest digits of a number that is written in groups.
 const DIGITS: usize = 12;
-
-/// The most letters and digits of a value that is kept as a whole; longer ones have blocks.
-const LONGEST: usize = 64;
-
-/// The secret of a session's fingerprints: without it they tell nothing about the values, and nobody can choose values
-/// whose fingerprints are equal.
-#[derive(Debug)]
-pub(super) struct FlowKey {
-    /// The powers of the base of hashes, for runs that are no longer than [`LONGEST`].
-    powers: [u64; LONGEST + 1],
-    seed: u64,
-}
-
-impl FlowKey {
-    pub(super) fn random() -> Self {
-        let mut bytes = [0; 16];
-        // Without randomness the fingerprints still find values; they only lose their secrecy in memory.
-        let _ = getrandom::fill(&mut bytes);
-        let (base, seed) = bytes.split_at(8);
-        let number = |bytes: &[u8]| bytes.iter().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
-        let base = number(base) | 1;
-        let powers = std::array::from_fn(|index| base.wrapping_pow(u32::try_from(index).unwrap_or_default()));
-        Self { powers, seed: number(seed) }
-    }
-
-    /// Returns the fingerprint of the pair of words that begins at `pair` and whose second word begins at `word`, if a
-    /// word ends here and another is before it. The next pair begins with the word that ended.
-    #[inline]
-    pub(super) fn end_pair(&self, pair: &mut Position, word: Position, now: Position) -> Option<u64> {
-        if word.letters == now.letters {
-            return None;
-        }
-        let began = std::mem::replace(pair, word);
-        (began.letters < word.letters).then(|| self.finish(self.hash(began, now), 2))
-    }
-
-    /// Returns the hash of the letters and digits between two positions.
-    fn hash(&self, from: Position, to: Position) -> u64 {
-        let length = to.letters - from.letters;
-        let power = self.powers.get(length).copied();
-        let power = power.unwrap_or_else(|| self.base().wrapping_pow(u32::try_from(length).unwrap_or(u32::MAX)));
-        to.hash.wrapping_sub(from.hash.wrapping_mul(power))
-    }
-
-    fn base(&self) -> u64 {
-        self.powers[1]
-    }
-
-    fn finish(&self, hash: u64, kind: u64) -> u64 {
-        // Far apart: the hashes of two runs that differ in their last letter only are close to each other.
-        let mut mixed = hash ^ self.seed ^ kind.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        mixed = (mixed ^ mixed >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        mixed = (mixed ^ mixed >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-        mixed ^ mixed >> 33
-    }
-}
-
-/// A sign between two values that are read as one. It is not seen in a text: it divides neither words nor blocks.
-pub(super) const JOINT: char = '\u{1f}';
 
 /// The positions at which blocks are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,171 +49,197 @@ impl<'a, F: FnMut(u64)> Fingerprints<'a, F> {
 
     /// Hands on the fingerprints of one text.
     pub(super) fn add(&mut self, text: &str) {
+        let mut scan = TextScan::new(self);
         if text.is_ascii() {
-            self.scan(lower_case(text));
+            scan.ascii(text.as_bytes());
         } else {
-            self.scan(normalized(text));
+            normalized(text).for_each(|c| scan.read(c));
+        }
+        scan.end();
+    }
+}
+
+/// A text that is read, from its beginning on.
+struct TextScan<'a, 'key, F> {
+    to: &'a mut Fingerprints<'key, F>,
+    now: Position,
+    line: Position,
+    value: Option<Position>,
+    word: Position,
+    pair: Position,
+    name: Run,
+    digits: Option<Run>,
+    blocks: Blocks,
+    /// True if the last letter or sign is a digit.
+    after_digit: bool,
+}
+
+impl<'a, 'key, F: FnMut(u64)> TextScan<'a, 'key, F> {
+    fn new(to: &'a mut Fingerprints<'key, F>) -> Self {
+        let now = Position::default();
+        Self {
+            to,
+            now,
+            line: now,
+            value: None,
+            word: now,
+            pair: now,
+            name: Run::from(now),
+            digits: None,
+            blocks: Blocks::default(),
+            after_digit: false,
         }
     }
 
-    fn scan(&mut self, text: impl Iterator<Item = char>) {
-        let mut now = Position::default();
-        let (mut line, mut value, mut word, mut pair) = (now, None, now, now);
-        let (mut name, mut digits) = (Run::from(now), None::<Run>);
-        let mut blocks = Blocks::default();
-        let mut before = ' ';
-        for c in text {
-            if c == JOINT {
-                blocks.joint = now.letters;
-                continue;
+    /// Reads an ASCII text, its letters and its digits in runs.
+    fn ascii(&mut self, mut text: &[u8]) {
+        while let Some(first) = text.first() {
+            let class = Class::of(*first);
+            let ends = |byte: &u8| Class::of(*byte) != class;
+            let length = if class.is_run() { text.iter().position(ends).unwrap_or(text.len()) } else { 1 };
+            let (run, rest) = text.split_at(length);
+            let lower_case = run.iter().map(|byte| char::from(byte.to_ascii_lowercase()));
+            match class {
+                Class::Letter => self.letters(lower_case),
+                Class::Digit => self.digits(lower_case),
+                Class::Sign => self.sign(char::from(*first)),
+                Class::Joint => self.blocks.joint = self.now.letters,
+                Class::Hidden => {}
             }
-            if is_letter_or_digit(c) {
-                if c.is_ascii_digit() {
-                    digits.get_or_insert(Run::from(now));
-                } else if digits.is_some() {
-                    self.end_digits(&mut digits, now);
-                }
-                now.push(self.key, c);
-                self.block(&mut blocks, now);
-            } else {
-                self.end_word(&mut word, &mut pair, now);
-                match c {
-                    '.' | '_' | '-' | '@' | '+' => name.join(c, now),
-                    _ => self.end_name(&mut name, now),
-                }
-                match (c, &mut digits) {
-                    (' ' | '-', Some(digits)) if before.is_ascii_digit() => digits.join(c, now),
-                    _ => self.end_digits(&mut digits, now),
-                }
-                if matches!(c, '\n' | '\r' | '\t' | '|' | ':' | '=' | '&' | ',' | ';') {
-                    self.end_value(value.take(), now);
-                    value = matches!(c, '\t' | '|' | ':' | '=').then_some(now);
-                }
-                if c == '\n' {
-                    self.end_value(Some(line), now);
-                    line = now;
-                }
-            }
-            before = c;
+            text = rest;
         }
-        self.end_word(&mut word, &mut pair, now);
-        self.end_name(&mut name, now);
-        self.end_digits(&mut digits, now);
-        self.end_value(value, now);
-        self.end_value(Some(line), now);
-        self.end_value(Some(Position::default()), now);
+    }
+
+    /// Reads a letter or sign that has no form any more.
+    fn read(&mut self, c: char) {
+        match c {
+            JOINT => self.blocks.joint = self.now.letters,
+            '0'..='9' => self.digits(std::iter::once(c)),
+            c if is_letter_or_digit(c) => self.letters(std::iter::once(c)),
+            c => self.sign(c),
+        }
     }
 
     #[inline]
-    fn block(&mut self, blocks: &mut Blocks, now: Position) {
-        let before = blocks.push(now);
+    fn letters(&mut self, letters: impl Iterator<Item = char>) {
+        self.end_digits();
+        self.push(letters);
+        self.after_digit = false;
+    }
+
+    #[inline]
+    fn digits(&mut self, digits: impl Iterator<Item = char>) {
+        self.digits.get_or_insert(Run::from(self.now));
+        self.push(digits);
+        self.after_digit = true;
+    }
+
+    #[inline]
+    fn push(&mut self, run: impl Iterator<Item = char>) {
+        let mut now = self.now;
+        for c in run {
+            now.push(self.to.key, c);
+            self.block(now);
+        }
+        self.now = now;
+    }
+
+    #[inline]
+    fn block(&mut self, now: Position) {
+        // The block that ends at every eighth letter begins at another one.
+        if self.to.positions == Positions::Every8th && !now.letters.is_multiple_of(STEP) {
+            return;
+        }
+        let before = self.blocks.push(now);
         if now.letters < BLOCK {
             return;
         }
-        let wanted = match self.positions {
-            Positions::Every => true,
-            Positions::Every8th => now.letters.is_multiple_of(STEP),
-            Positions::AcrossJoints => blocks.joint < now.letters && now.letters < blocks.joint + BLOCK,
-        };
-        if wanted {
-            let hash = now.hash.wrapping_sub(before.wrapping_mul(self.key.powers[BLOCK]));
-            (self.found)(self.key.finish(hash, 1));
+        let joint = self.blocks.joint;
+        let is_across = || joint < now.letters && now.letters < joint + BLOCK;
+        if self.to.positions != Positions::AcrossJoints || is_across() {
+            (self.to.found)(self.to.key.block(before, now));
         }
     }
 
+    fn sign(&mut self, c: char) {
+        self.end_word();
+        match c {
+            '.' | '_' | '-' | '@' | '+' => self.name.join(c, self.now),
+            _ => self.end_name(),
+        }
+        match (c, &mut self.digits) {
+            (' ' | '-', Some(digits)) if self.after_digit => digits.join(c, self.now),
+            _ => self.end_digits(),
+        }
+        if matches!(c, '\n' | '\r' | '\t' | '|' | ':' | '=' | '&' | ',' | ';') {
+            let value = self.value.take();
+            self.end_value(value);
+            self.value = matches!(c, '\t' | '|' | ':' | '=').then_some(self.now);
+        }
+        if c == '\n' {
+            self.end_value(Some(self.line));
+            self.line = self.now;
+        }
+        self.after_digit = false;
+    }
+
+    fn end(mut self) {
+        self.end_word();
+        self.end_name();
+        self.end_digits();
+        self.end_value(self.value);
+        self.end_value(Some(self.line));
+        self.end_value(Some(Position::default()));
+    }
+
     #[inline]
-    fn end_word(&mut self, word: &mut Position, pair: &mut Position, now: Position) {
-        let begin = std::mem::replace(word, now);
+    fn end_word(&mut self) {
+        let (key, now) = (self.to.key, self.now);
+        let begin = std::mem::replace(&mut self.word, now);
         // Arguments have no pairs, but for phrases, which are read on their own.
-        if self.positions == Positions::Every8th
-            && let Some(pair) = self.key.end_pair(pair, begin, now)
+        if self.to.positions == Positions::Every8th
+            && let Some(pair) = key.end_pair(&mut self.pair, begin, now)
         {
-            (self.found)(pair);
+            (self.to.found)(pair);
         }
         if now.letters - begin.letters >= MIN_WORD_WITH_DIGIT && now.digits > begin.digits {
-            self.emit(begin, now);
+            self.emit(begin);
         }
     }
 
     #[inline]
-    fn end_name(&mut self, name: &mut Run, now: Position) {
-        let name = std::mem::replace(name, Run::from(now));
+    fn end_name(&mut self) {
+        let now = self.now;
+        let name = std::mem::replace(&mut self.name, Run::from(now));
         if !name.joined || name.is_date(now) {
             return;
         }
         let identifies = now.digits > name.begin.digits || name.address;
         if now.letters - name.begin.letters >= if identifies { MIN_NAME } else { MIN_DASHED_NAME } {
-            self.emit(name.begin, now);
+            self.emit(name.begin);
         }
     }
 
-    fn end_digits(&mut self, digits: &mut Option<Run>, now: Position) {
-        if let Some(digits) = digits.take().filter(|digits| digits.joined)
-            && now.letters - digits.begin.letters >= DIGITS
+    #[inline]
+    fn end_digits(&mut self) {
+        if let Some(digits) = self.digits.take().filter(|digits| digits.joined)
+            && self.now.letters - digits.begin.letters >= DIGITS
         {
-            self.emit(digits.begin, now);
+            self.emit(digits.begin);
         }
     }
 
-    fn end_value(&mut self, begin: Option<Position>, now: Position) {
-        if let Some(begin) = begin.filter(|begin| now.letters - begin.letters >= MIN_VALUE) {
-            self.emit(begin, now);
+    #[inline]
+    fn end_value(&mut self, begin: Option<Position>) {
+        if let Some(begin) = begin.filter(|begin| self.now.letters - begin.letters >= MIN_VALUE) {
+            self.emit(begin);
         }
     }
 
-    fn emit(&mut self, begin: Position, now: Position) {
-        if now.letters - begin.letters <= LONGEST {
-            (self.found)(self.key.finish(self.key.hash(begin, now), 0));
+    fn emit(&mut self, begin: Position) {
+        if self.now.letters - begin.letters <= LONGEST {
+            (self.to.found)(self.to.key.run(begin, self.now));
         }
-    }
-}
-
-/// Visits the letters and signs of a text without their form, as they have fingerprints.
-pub(super) fn each_letter(text: &str, visit: impl FnMut(char)) {
-    let seen = |c: &char| *c != JOINT;
-    if text.is_ascii() {
-        lower_case(text).filter(seen).for_each(visit);
-    } else {
-        normalized(text).filter(seen).for_each(visit);
-    }
-}
-
-/// Reports whether a sign that has no capitals any more is a letter or a digit. Most are those of ASCII.
-fn is_letter_or_digit(c: char) -> bool {
-    matches!(c, 'a'..='z' | '0'..='9') || !c.is_ascii() && c.is_alphanumeric()
-}
-
-/// Returns the letters of an ASCII text without their form: no capitals, nothing that is not seen but joints.
-fn lower_case(text: &str) -> impl Iterator<Item = char> {
-    let seen = |byte: &u8| !byte.is_ascii_control() || matches!(byte, b'\t' | b'\n' | b'\r' | b'\x1f');
-    text.bytes().filter(seen).map(|byte| char::from(byte.to_ascii_lowercase()))
-}
-
-/// Returns the letters of a text without their form: no capitals, no wide letters, nothing that is not seen. What
-/// divides lines stays, and so do joints.
-fn normalized(text: &str) -> impl Iterator<Item = char> {
-    let seen = |c: char| match c {
-        '\t' | '\n' | '\r' | JOINT => Some(c),
-        '\u{85}' | '\u{2028}' | '\u{2029}' => Some('\n'),
-        c => (!is_hidden(c)).then_some(c),
-    };
-    text.nfkc().filter_map(seen).flat_map(char::to_lowercase)
-}
-
-/// A position in a text: how many letters and digits are before it, and their hash.
-#[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Position {
-    hash: u64,
-    pub(super) letters: usize,
-    digits: usize,
-}
-
-impl Position {
-    /// Moves behind a letter or digit.
-    pub(super) fn push(&mut self, key: &FlowKey, c: char) {
-        self.hash = self.hash.wrapping_mul(key.base()).wrapping_add(u64::from(u32::from(c)) + 1);
-        self.letters += 1;
-        self.digits += usize::from(c.is_ascii_digit());
     }
 }
 

@@ -1,7 +1,9 @@
 //! Short values of several words, such as a name or a title. Nothing else in them identifies them, so they are found by
 //! their words: in the result, each word of the value must follow the one before it as well.
 
-use super::fingerprint::{BLOCK, FlowKey, Position, STEP, each_letter};
+use super::fingerprint::STEP;
+use super::flow_key::{BLOCK, FlowKey, Position};
+use super::letters::each_letter;
 
 /// The fewest letters, without digits, of a value that is found by its words. Shorter ones and dates occur everywhere.
 const LETTERS: usize = 8;

@@ -4,8 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
-use super::fingerprint::JOINT;
 use super::fingerprint_index::MAX_FINGERPRINTS;
+use super::letters::JOINT;
 use super::*;
 use crate::call::{Call, Params};
 use crate::flow::{CallFlow as _, Effect};

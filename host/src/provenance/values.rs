@@ -1,6 +1,6 @@
 //! The texts in a JSON value: every string and number, and those inside of strings that hold JSON themselves.
 
-use super::fingerprint::JOINT;
+use super::letters::JOINT;
 use crate::protocol::{Json, string_end};
 
 /// How deep strings of JSON are opened that hold strings of JSON.
