@@ -18,7 +18,7 @@ mod values;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::flow::{PRIVATE, UNTRUSTED};
+use crate::flow::{INSTRUCTIONS, PRIVATE, UNTRUSTED};
 
 use crate::protocol::Json;
 use crate::sync::Mutex;
@@ -62,6 +62,11 @@ impl SessionFlow {
         self.refused.store(true, Ordering::Relaxed);
     }
 
+    /// Gives the session a label that no result of it has.
+    pub(crate) fn label(&self, label: &str) {
+        insert(&mut self.seen.lock().get_or_insert_default().labels, label);
+    }
+
     /// Forgets what the session has seen: it counts as one that has seen nothing. Returns the labels that it had.
     pub(crate) fn clear(&self) -> Vec<String> {
         let labels = self.snapshot().labels;
@@ -82,7 +87,7 @@ impl SessionFlow {
         snapshot.traced &= !self.refused.load(Ordering::Relaxed);
         if missed {
             snapshot.traced = false;
-            for label in [PRIVATE, UNTRUSTED] {
+            for label in [PRIVATE, UNTRUSTED, INSTRUCTIONS] {
                 insert(&mut snapshot.labels, label);
             }
         }
@@ -150,7 +155,7 @@ struct SeenResult {
 #[derive(Debug, Default)]
 struct SeenResults {
     results: Vec<SeenResult>,
-    /// The labels of all results, sorted.
+    /// The labels of all results and those of the session itself, sorted.
     labels: Vec<String>,
     /// The sources and labels that results have, each once: the kinds of results.
     kinds: Vec<(Arc<str>, Arc<[String]>)>,

@@ -40,7 +40,8 @@ pub(super) struct RawProfile {
     /// cell's `network`, and its `link-hosts`. Default: "keep".
     pub links: Option<Links>,
     /// The treatment of text in results, prompts and resources that reads like an instruction to a model. "mark": a
-    /// note stands before it that says which source it comes from, and that it is data. Default: "keep".
+    /// note stands before it that says which source it comes from, and that it is data; for policies about information
+    /// flow the session has the label "instructions" from then on. Default: "keep".
     pub instructions: Option<Instructions>,
     /// The largest result of a tool that an agent gets at once, from "8KiB" to "16MiB". Of a larger one it gets the
     /// beginning, and the whole as a resource that it can read in parts for an hour. Default: no limit but that of a

@@ -1,5 +1,8 @@
 //! Views of a text in which the same order has the same letters: lower case, without marks, one sentence to a line.
 
+use std::iter::Peekable;
+use std::str::CharIndices;
+
 use portcullis_core::escape::is_hidden;
 
 /// A sentence longer than this is broken at the next space, so that words that are far apart do not meet.
@@ -15,7 +18,7 @@ pub(crate) struct NormalizedText {
 
 impl NormalizedText {
     /// Normalises a text: lower case; letters that look Latin in a Latin word become Latin; quotes, backticks,
-    /// asterisks and hidden characters vanish; a line is a sentence.
+    /// asterisks and hidden characters vanish; escaped blanks are blanks; a line is a sentence.
     pub(crate) fn of(text: &str) -> Self {
         Self::build(text, |c, _| c)
     }
@@ -42,6 +45,7 @@ impl NormalizedText {
         let (mut start, mut before, mut latin) = (0, ' ', false);
         let mut rest = text.char_indices().peekable();
         while let Some((at, c)) = rest.next() {
+            let c = if c == '\\' { of_escape(&mut rest) } else { c };
             while view.anchors.len() <= view.text.len() / STEP {
                 view.anchors.push(at);
             }
@@ -83,6 +87,19 @@ impl NormalizedText {
             self.text.push('\n');
         }
         *start = self.text.len();
+    }
+}
+
+/// Returns what a backslash and what follows it stand for, where a text is quoted in another one, as YAML and JSON do:
+/// an escaped line break, tab or blank, or a line that goes on in the next one.
+fn of_escape(rest: &mut Peekable<CharIndices<'_>>) -> char {
+    match rest.peek() {
+        Some((_, 'n' | 'r' | 't')) => {
+            rest.next();
+            ' '
+        }
+        Some((_, next)) if next.is_whitespace() => ' ',
+        _ => '\\',
     }
 }
 

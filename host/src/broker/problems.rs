@@ -1,6 +1,7 @@
 //! Problems that would appear when the broker serves: `check` reports them before an agent meets them.
 
 mod cedar;
+mod flow;
 mod rules;
 
 use std::collections::BTreeMap;
@@ -69,6 +70,7 @@ impl Broker {
             problems.extend(rules::unmatched(&context.config.policies, &items)?.into_iter().map(warn));
             problems.extend(cedar::unknown(&context.config, &items).into_iter().map(warn));
         }
+        problems.extend(flow::unknown(&context.config).into_iter().map(warn));
         for (name, upstream) in &context.upstreams {
             let folder = context.config.file.as_deref().and_then(Path::parent);
             if let Some(word) = folder.and_then(|folder| upstream.config.misplaced_argument(folder)) {

@@ -337,7 +337,7 @@ fn a_session_that_nothing_was_kept_of_may_have_seen_everything() {
     session.miss();
     let call = call(&session, "out", &[], &json!({}));
     assert!(!call.is_traced());
-    assert_eq!(call.labels(), [PRIVATE, UNTRUSTED]);
+    assert_eq!(call.labels(), ["instructions", PRIVATE, UNTRUSTED]);
 }
 
 #[test]
@@ -350,4 +350,13 @@ fn a_long_list_of_origins_keeps_every_label_of_every_source() {
     let origins = call(&session, "out", &[], &json!({ "text": all, "key": KEY })).origins();
     assert_eq!(origins.len(), 32);
     assert!(origins.iter().any(|origin| origin.labels.contains(&PRIVATE.to_owned())));
+}
+
+#[test]
+fn a_label_of_the_session_itself_stays_until_the_session_is_cleared() {
+    let session = session();
+    session.label("instructions");
+    assert_eq!(call(&session, "web", &[], &json!({})).labels(), ["instructions", PRIVATE]);
+    session.clear();
+    assert!(call(&session, "web", &[], &json!({})).labels().is_empty());
 }

@@ -18,6 +18,7 @@ use super::kept_results::uri_of;
 use super::listing::VisibleItem;
 use crate::call::CallId;
 use crate::config::{Images, Instructions, Links, StructuredContent};
+use crate::flow::INSTRUCTIONS;
 use crate::ledger::{Event, EventBody, EventKind};
 use crate::protocol::{Answer, Json, Method};
 
@@ -74,6 +75,10 @@ impl ConfiguredSession {
     fn record_changes(&self, changes: &Changes, call: &CallId, target: &VisibleItem) {
         if *changes == Changes::default() {
             return;
+        }
+        if !changes.instructions.is_empty() && self.context.gate.reads_flow() {
+            // Before the agent has the answer, so that no later call can come without it.
+            self.continuations.flow.label(INSTRUCTIONS);
         }
         let item = &target.item;
         let mut body =

@@ -4,7 +4,8 @@
 //! ```toml
 //! untrusted = "any"                      # "any", "traced" or "off": when untrusted content is a reason to ask
 //! private   = "traced"                   # "any", "traced" or "off": when private content is a reason to ask
-//! untrusted-labels = ["untrusted"]       # the labels of content that strangers may have written
+//! untrusted-labels = ["untrusted"]       # the labels of content that strangers may have written; "instructions" is that
+//!                                        # of a session that has seen text that reads like an instruction
 //! private-labels   = ["private"]         # the labels of content that strangers must not read
 //! ```
 //!
@@ -17,7 +18,7 @@
 //! trace everything that the session saw, or a person has refused a call of it, arguments count as holding text of all of
 //! that.
 
-use portcullis_plugin::{Call, Flow, FlowPolicy, Origin, PRIVATE, Phase, UNTRUSTED, Verdict, settings};
+use portcullis_plugin::{Call, Flow, FlowPolicy, INSTRUCTIONS, Origin, PRIVATE, Phase, UNTRUSTED, Verdict, settings};
 use serde::Deserialize;
 
 /// The most results that a reason names.
@@ -134,7 +135,7 @@ impl FlowRules {
         let why = match (from.is_empty(), call.traced, self.untrusted) {
             (false, ..) => format!("{}, where strangers may have written it", text_from(&from)),
             (true, false, _) => untraceable("untrusted content"),
-            (true, true, When::Any) => "the session has seen content that strangers may have written".to_owned(),
+            (true, true, When::Any) => call.seen_content(&self.untrusted_labels).to_owned(),
             (true, true, _) => return None,
         };
         Some(format!("{why}, and {effect}"))
@@ -165,6 +166,15 @@ impl FlowRules {
 impl Judged {
     fn has_seen(&self, labels: &[String]) -> bool {
         self.seen.iter().any(|label| labels.contains(label))
+    }
+
+    /// Says what the session has seen that has one of these labels.
+    fn seen_content(&self, labels: &[String]) -> &'static str {
+        if self.seen.iter().filter(|label| labels.contains(label)).all(|label| label == INSTRUCTIONS) {
+            "the session has seen text that reads like an instruction to a model"
+        } else {
+            "the session has seen content that strangers may have written"
+        }
     }
 
     /// Returns the results with one of these labels that the arguments hold text of.

@@ -48,6 +48,18 @@ fn a_change_after_untrusted_content_asks_and_names_what_its_arguments_came_from(
 }
 
 #[test]
+fn text_that_reads_like_an_instruction_is_a_reason_where_the_settings_say_so() {
+    let settings = r#"{"untrusted-labels":["instructions"]}"#;
+    assert_eq!(check(settings, &flow(&["write"], &[UNTRUSTED])), None);
+    let reason = check(settings, &flow(&["write"], &[INSTRUCTIONS, UNTRUSTED])).unwrap();
+    assert_eq!(
+        reason,
+        "the session has seen text that reads like an instruction to a model, and the call may change something"
+    );
+    assert_eq!(check("{}", &flow(&["write"], &[INSTRUCTIONS])), None);
+}
+
+#[test]
 fn with_traced_untrusted_content_is_a_reason_only_in_the_arguments() {
     let seen = flow(&["write"], &[UNTRUSTED]);
     let settings = r#"{"untrusted":"traced"}"#;

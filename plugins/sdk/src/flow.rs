@@ -10,6 +10,10 @@ pub const UNTRUSTED: &str = "untrusted";
 /// read.
 pub const PRIVATE: &str = "private";
 
+/// The label of a session that was shown text that reads like an instruction to a model, if its profile says
+/// `instructions = "mark"`. No result has it, only the session.
+pub const INSTRUCTIONS: &str = "instructions";
+
 /// The information flow of a call. The broker keeps what it needs for this only if a plugin asks for it, so it is apart
 /// from [`Call`].
 pub trait Flow {

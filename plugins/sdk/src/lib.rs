@@ -60,7 +60,7 @@ pub use bindings::portcullis::plugin::types::{Concern, Denial};
 pub use call::{Call, Phase, Risk, Trust};
 #[doc(hidden)]
 pub use describe::__bytes;
-pub use flow::{Flow, FlowApproval, FlowPolicy, FlowTransform, Origin, PRIVATE, UNTRUSTED};
+pub use flow::{Flow, FlowApproval, FlowPolicy, FlowTransform, INSTRUCTIONS, Origin, PRIVATE, UNTRUSTED};
 pub use glob::{Glob, NameGlob};
 #[doc(hidden)]
 pub use instance::Instance;

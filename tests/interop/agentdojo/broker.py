@@ -14,13 +14,13 @@ from suites import LABELS, SOURCES, WITHOUT_ACCOUNT
 USER = "the-user"
 
 
-def configuration(suite, port, untrusted):
+def configuration(suite, port, settings):
     """Returns the configuration with the sources of this suite. Only `builtin:flow` asks."""
     lines = [
         '[serve]\nlisten = "127.0.0.1:0"',
         f'[serve.people.user]\ntoken = "{USER}"',
         '[profiles.default]\napprove = "never"\ninstructions = "mark"',
-        f'[[policies]]\nplugin = "builtin:flow"\nsettings = {{ untrusted = "{untrusted}" }}',
+        f'[[policies]]\nplugin = "builtin:flow"\nsettings = {{ {settings} }}',
     ]
     for source in SOURCES[suite]:
         lines.append(f'[sources.{source}]\nurl = "http://127.0.0.1:{port}/{source}"\nnames = "plain"')
@@ -35,11 +35,11 @@ def configuration(suite, port, untrusted):
 class Broker:
     """A running broker with the sources of one suite."""
 
-    def __init__(self, program, suite, port, untrusted):
+    def __init__(self, program, suite, port, settings):
         self.folder = tempfile.TemporaryDirectory(prefix="portcullis-agentdojo-")
         folder = pathlib.Path(self.folder.name)
         file = folder / "portcullis.toml"
-        file.write_text(configuration(suite, port, untrusted))
+        file.write_text(configuration(suite, port, settings))
         file.chmod(0o644)
         command = [program, "--config", file, "serve"]
         environment = {"HOME": str(folder), "PATH": "/usr/bin:/bin"}

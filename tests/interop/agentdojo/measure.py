@@ -36,7 +36,7 @@ class Bench:
         self.suite = suites.get_suite(suites.VERSION, name)
         self.setting = setting
         self.world = World(self.suite)
-        self.broker = Broker(program, name, serve(self.world), setting)
+        self.broker = Broker(program, name, serve(self.world), tables.SETTINGS[setting])
         self.counts = collections.Counter()
         self.details = []
 

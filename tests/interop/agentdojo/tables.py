@@ -5,7 +5,12 @@ import difflib
 import json
 import sys
 
-SETTINGS = ("any", "traced")
+# The name of each setting in the tables, and the settings of `builtin:flow`.
+SETTINGS = {
+    "any": 'untrusted = "any"',
+    "traced": 'untrusted = "traced"',
+    "instructions": 'untrusted-labels = ["instructions"], private = "off"',
+}
 BEGIN = "<!-- measured: begin -->\n"
 END = "<!-- measured: end -->\n"
 
@@ -21,16 +26,21 @@ def summed(measured, setting):
     return [*counts, ("all", sum((count for _, count in counts), collections.Counter()))]
 
 
+def by_suite(measured):
+    """Returns for each suite, and for all of them last, the counts under each setting."""
+    columns = [summed(measured, setting) for setting in SETTINGS]
+    return [(row[0][0], [count for _, count in row]) for row in zip(*columns, strict=True)]
+
+
 def tasks(measured):
     """The user's tasks: how many finish, and how often a person is asked."""
     rows = []
-    for (name, strict), (_, traced) in zip(summed(measured, "any"), summed(measured, "traced"), strict=True):
-        finished = [f"{count['finished']}" for count in (strict, traced)]
-        asked = [
-            f"{count['questions']} ({count['questions'] / count['tasks']:.2f}) in {count['tasks asked']} tasks"
-            for count in (strict, traced)
-        ]
-        rows.append([name, strict["tasks"], *(cell for pair in zip(finished, asked, strict=True) for cell in pair)])
+    for name, counts in by_suite(measured):
+        row = [name, counts[0]["tasks"]]
+        for count in counts:
+            asked = f"{count['questions']} ({count['questions'] / count['tasks']:.2f}) in {count['tasks asked']} tasks"
+            row += [count["finished"], asked]
+        rows.append(row)
     head = ["suite", "tasks"]
     for setting in SETTINGS:
         head += [f"`{setting}`: finished", "questions (a task)"]
@@ -40,9 +50,9 @@ def tasks(measured):
 def attacks(measured):
     """The attacker's calls: how many are asked about, and how many run."""
     rows = []
-    for (name, strict), (_, traced) in zip(summed(measured, "any"), summed(measured, "traced"), strict=True):
-        row = [name, strict["pairs"], strict["goals alone"], strict["effects"]]
-        rows.append(row + [count[what] for count in (strict, traced) for what in ("effects ran", "goals")])
+    for name, counts in by_suite(measured):
+        row = [name, *(counts[0][what] for what in ("pairs", "goals alone", "effects"))]
+        rows.append(row + [count[what] for count in counts for what in ("effects ran", "goals")])
     head = ["suite", "attacks", "succeed without the broker", "calls with an effect"]
     for setting in SETTINGS:
         head += [f"`{setting}`: ran unasked", "succeed"]
