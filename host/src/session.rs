@@ -32,6 +32,7 @@ mod lists;
 mod offers;
 mod pending_rounds;
 mod request;
+mod resource_subscription;
 mod round_trips;
 mod source_client;
 mod source_questions;
@@ -42,6 +43,7 @@ mod tasks;
 mod tool;
 mod tool_refresh;
 mod upstream_subscriptions;
+mod watched_resources;
 
 use std::sync::{Arc, Weak};
 
@@ -197,7 +199,7 @@ impl Session {
         let log = request.log();
         if request.method != Method::SubscriptionsListen {
             // Boxed, as the compiler limits the nesting of futures, also in programs that embed the broker.
-            return request.handle().boxed().instrument(log).await;
+            return self.agent_side.unless_cut(request.handle().boxed().instrument(log)).await;
         }
         // It may stay open for days, and must not keep an old configuration alive.
         let opened = request.into_subscription();
@@ -230,6 +232,15 @@ impl Session {
         self.agent_side.listeners.end();
     }
 
+    /// Drops the agent's requests in flight: it may not have their results any more. Each is answered with an error, and
+    /// a call that its source has is recorded as one whose outcome is unknown. A question to a person about one of them
+    /// stays open until it expires, and nothing runs if it is answered.
+    #[doc(hidden)]
+    pub fn cut(&self) {
+        self.end_listeners();
+        self.agent_side.cut();
+    }
+
     /// Ends the run in the ledger, after waiting for at most three seconds until the agent's last notifications have
     /// reached their sources. Calls in flight end as they would have ended; later ones are refused with the reason
     /// `session-ended`. Idempotent.
@@ -252,7 +263,7 @@ impl Session {
     }
 
     /// Serves the session under another configuration from the next request on. Requests in flight finish under the
-    /// one that they began with. Ends the session if its profile is gone.
+    /// one that they began with. Ends the session, and drops what is in flight, if its profile is gone.
     pub(crate) fn reconfigure(&self, context: &Arc<Context>) {
         let before = self.current();
         if self.ended() || Arc::ptr_eq(&before.context, context) {
@@ -260,6 +271,7 @@ impl Session {
         }
         let Some(profile) = context.profiles.get(&before.caller.profile) else {
             let why = format!("profile `{}` was removed from the configuration", before.caller.profile);
+            self.cut();
             return before.end(RunStatus::Interrupted, Some(&why));
         };
         let caller = Caller { trust: profile.config.trust, ..(*before.caller).clone() };

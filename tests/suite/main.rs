@@ -82,4 +82,5 @@ mod url_elicitation;
 mod verifiers;
 mod watching;
 mod web;
+mod withdrawn;
 mod wrapped;

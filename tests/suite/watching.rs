@@ -5,6 +5,20 @@ use serde_json::json;
 use crate::agent::Era;
 use crate::protocol::{CONFIG, agent};
 use crate::test_dir::{TestDir, until};
+use crate::web::{Reply, Server};
+
+/// A resource of the source `full` that changes whenever another one is watched, with one that nobody watches before it.
+const LOUD: &str = "portcullis://far/mem://t/loud";
+
+/// Returns the URI of the next resource that changed.
+fn changed(stream: &mut Reply) -> String {
+    loop {
+        let message = stream.next().expect("the stream ended");
+        if message["method"] == "notifications/resources/updated" {
+            return message["params"]["uri"].as_str().unwrap().to_owned();
+        }
+    }
+}
 
 #[test]
 fn subscribers_get_resource_updates_in_both_eras() {
@@ -47,7 +61,7 @@ fn a_stream_of_changes_leads_only_to_resources_that_the_session_may_use() {
     let wanted = json!({ "resourceSubscriptions": [a, b, c, c, "portcullis://nobody/x", "mem://a"] });
     modern.send("subscriptions/listen", json!({ "notifications": wanted }));
     let first = modern.next().unwrap();
-    assert_eq!(first["params"]["notifications"], json!({ "resourceSubscriptions": [b, c] }), "{first}");
+    assert_eq!(first["params"]["notifications"], json!({ "resourceSubscriptions": [c] }), "{first}");
     let change = modern.next().unwrap();
     assert_eq!(change["params"]["uri"], c, "{change}");
     modern.leave();
@@ -112,4 +126,61 @@ fn a_resource_is_watched_until_the_last_of_several_streams_has_ended() {
     }
     modern.leave();
     assert_eq!(ended(), 1, "only the last stream ends the subscription");
+}
+
+#[test]
+fn an_agent_hears_of_no_resource_that_it_does_not_watch_and_of_none_that_a_reload_denies() {
+    let rule = "{ tool = \"*t/loud\", method = \"resources/subscribe\" }";
+    let deny = format!("policies = [{{ plugin = \"builtin:rules\", settings = {{ deny = [{rule}] }} }}]\n");
+    let other = "portcullis://far/mem://t/other";
+    let dir = TestDir::new(CONFIG);
+    let server = Server::start(&dir);
+    let mut legacy = server.endpoint.session(&json!({}));
+    let mut of_legacy = legacy.listen().unwrap();
+    legacy.send("resources/subscribe", json!({ "uri": LOUD })).unwrap().answer().unwrap();
+    assert_eq!(changed(&mut of_legacy), LOUD);
+    let wanted = json!({ "notifications": { "resourceSubscriptions": [LOUD, other] } });
+    let mut of_modern = server.endpoint.send_modern("subscriptions/listen", wanted).unwrap();
+    assert_eq!(changed(&mut of_modern), LOUD);
+
+    dir.configure(&format!("{deny}{CONFIG}"));
+    server.running.says("the configuration is reloaded");
+    // Both still watch it at the source, which says so at each subscription to another.
+    until("the modern stream subscribes again", || {
+        let intents = dir.records_of("call.intent").into_iter();
+        intents.filter(|record| record["body"]["method"] == "resources/subscribe").count() >= 4
+    });
+    let later = "portcullis://far/mem://t/later";
+    legacy.send("resources/subscribe", json!({ "uri": later })).unwrap().answer().unwrap();
+    assert_eq!(changed(&mut of_legacy), later);
+    let denied = dir.records_of("call.denied");
+    assert_eq!(denied.len(), 2, "each subscription was judged again: {denied:?}");
+    assert_eq!(server.running.end_by(rustix::process::Signal::TERM).0, Some(0));
+    let mut rest = Vec::new();
+    while let Some(message) = of_modern.next() {
+        rest.extend(message["params"]["uri"].as_str().map(str::to_owned));
+    }
+    let after = rest.iter().skip_while(|uri| *uri != other).skip(1).filter(|uri| *uri != other).count();
+    assert!(rest.contains(&other.to_owned()) && after == 0, "{rest:?}");
+}
+
+#[test]
+fn a_modern_source_tells_of_no_resource_that_the_agent_does_not_watch() {
+    let uri = "portcullis://far/mem://b";
+    let dir = TestDir::new(&CONFIG.replace("\"full\"", "\"watched\""));
+    for era in [Era::Legacy, Era::Modern] {
+        let mut agent = agent(&dir, era);
+        match era {
+            Era::Legacy => agent.send("resources/subscribe", json!({ "uri": uri })),
+            Era::Modern => {
+                agent.send("subscriptions/listen", json!({ "notifications": { "resourceSubscriptions": [uri] } }))
+            }
+        };
+        let mut message = agent.next().unwrap();
+        while message["method"] != "notifications/resources/updated" {
+            message = agent.next().unwrap();
+        }
+        assert_eq!(message["params"]["uri"], uri, "{message}");
+        agent.leave();
+    }
 }

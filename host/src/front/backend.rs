@@ -79,6 +79,9 @@ pub(crate) trait FrontSession: Send + Sync {
     /// See [`Session::end_listeners`].
     fn end_listeners(&self) {}
 
+    /// See [`Session::cut`].
+    fn cut(&self) {}
+
     /// See [`Session::ended`].
     fn ended(&self) -> bool {
         false
@@ -159,6 +162,10 @@ impl FrontSession for Session {
 
     fn end_listeners(&self) {
         Self::end_listeners(self);
+    }
+
+    fn cut(&self) {
+        Self::cut(self);
     }
 
     fn ended(&self) -> bool {

@@ -96,12 +96,24 @@ pub(crate) struct LimitShare {
 }
 
 impl LimitShare {
+    /// Takes `count` more, or returns false if that is more than the principal's share.
+    pub(crate) fn grow(&mut self, count: u64) -> bool {
+        let Some(mut more) = self.limit.try_take(&self.principal, count) else { return false };
+        self.count += std::mem::take(&mut more.count);
+        true
+    }
+
     /// Gives back all but `count`.
     pub(crate) fn shrink(&mut self, count: u64) {
         if let Some(surplus) = self.count.checked_sub(count).filter(|surplus| *surplus > 0) {
             self.count = count;
             self.limit.release(&self.principal, surplus);
         }
+    }
+
+    /// Returns how much it is.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
     }
 
     /// Returns the principal that holds it.
@@ -156,6 +168,7 @@ mod tests {
         tokio::task::yield_now().await;
         held.shrink(1);
         assert!(waiting.await.unwrap());
+        assert!(held.grow(1) && !held.grow(3), "it has two, and could have four");
         drop(held);
         assert!(limit.try_take(&other, 4).is_some());
         assert_eq!(limit.lock().all, 0);

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use super::change_throttle::ChangeThrottle;
 use super::configured::ConfiguredSession;
 use super::delay_budget::DelayBudget;
+use super::subscription_streams::{ChangeQueue, StreamWants};
 use crate::agent::{AgentPeer, Elicitation};
 use crate::context::Upstream;
 use crate::protocol::{Answer, Json, Method, Notification, meta};
@@ -30,7 +31,7 @@ impl ChangeReceiver {
     pub(super) fn new(
         session: &ConfiguredSession,
         upstream: &Arc<Upstream>,
-        out: Option<mpsc::Sender<Notification>>,
+        out: Option<StreamOut>,
         unacknowledged: Option<mpsc::Sender<Infallible>>,
     ) -> Self {
         Self {
@@ -51,11 +52,14 @@ impl ChangeReceiver {
     }
 }
 
+/// The queue of a stream of the agent, and the changes that it is told of.
+pub(super) type StreamOut = (ChangeQueue, StreamWants);
+
 #[derive(Clone)]
 struct ChangeTarget {
     session: Weak<ConfiguredSession>,
     upstream: Arc<Upstream>,
-    out: Option<mpsc::Sender<Notification>>,
+    out: Option<StreamOut>,
     delay_budget: Arc<DelayBudget>,
 }
 
@@ -67,8 +71,11 @@ impl ChangeTarget {
             return;
         }
         match &self.out {
-            Some(out) => self.delay_budget.wait_for(out.send(notification)).await,
-            None => session.sink.pass(unmarked(notification)).await,
+            Some((out, wants)) if wants.takes(&notification) => {
+                self.delay_budget.wait_for(out.send(notification)).await;
+            }
+            Some(_) => tracing::debug!("a change that the stream does not want was dropped"),
+            None => session.tell_legacy(unmarked(notification)).await,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use serde_json::json;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, watch};
 use tokio::task::AbortHandle;
 
 use super::agent_notifications::NotificationQueue;
@@ -28,7 +28,7 @@ use crate::config::ProfileConfig;
 use crate::context::Context;
 use crate::item::{ItemKind, recorded_uri};
 use crate::ledger::{self, Event, EventBody};
-use crate::protocol::RpcError;
+use crate::protocol::{Answer, Json, RpcError};
 use crate::source::{NoClient, SourceClient};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -46,6 +46,8 @@ pub(super) struct AgentState {
     pub(super) notifications: NotificationQueue,
     pub(super) source_questions: SourceQuestions,
     ended: AtomicBool,
+    /// True once the agent's requests in flight are dropped, because it may not have their results any more.
+    cut: watch::Sender<bool>,
     began: Instant,
 }
 
@@ -68,6 +70,7 @@ impl AgentState {
             notifications: NotificationQueue::default(),
             source_questions: SourceQuestions::default(),
             ended: AtomicBool::new(false),
+            cut: watch::Sender::new(false),
             began: Instant::now(),
         }
     }
@@ -79,6 +82,24 @@ impl AgentState {
 
     pub(super) fn ended(&self) -> bool {
         self.ended.load(Ordering::SeqCst)
+    }
+
+    /// Drops the requests in flight, and those that come later.
+    pub(super) fn cut(&self) {
+        self.cut.send_replace(true);
+    }
+
+    /// Returns the result of a request, or why there is none if the requests of the session are dropped.
+    pub(super) async fn unless_cut(&self, request: impl Future<Output = Answer>) -> Answer {
+        let mut cut = self.cut.subscribe();
+        tokio::select! {
+            biased;
+            answer = request => answer,
+            _ = cut.wait_for(|cut| *cut) => {
+                let error = RpcError::new(RpcError::INVALID_REQUEST, "this session has ended, and its open requests with it");
+                Answer::Error(Json::of(&error))
+            }
+        }
     }
 
     /// Ends the run without a record.

@@ -15,7 +15,9 @@ use super::configured::ConfiguredSession;
 use super::listing::{SessionCatalog, VisibleItem};
 use super::request::SessionRequest;
 use super::subscription_filter::{SubscriptionFilter, announces_updates};
+use super::subscription_streams::{ChangeQueue, QueuedChange, StreamWants};
 use super::upstream_subscriptions::Followed;
+use super::watched_resources::WatchedResources;
 use crate::agent::{AgentPeer, NoAgent};
 use crate::config::ToolListUpdates;
 use crate::context::{DiscoveredSource, Upstream};
@@ -60,7 +62,7 @@ impl Session {
         let asked = SubscriptionFilter::of(params)?;
         let listeners = &self.agent_side.listeners;
         let (mut configurations, mut over) = (self.current.subscribe(), listeners.over.subscribe());
-        let mut before: Option<mpsc::Receiver<Notification>> = None;
+        let mut before: Option<mpsc::Receiver<QueuedChange>> = None;
         loop {
             let configured = configurations.borrow_and_update().clone();
             let tools = configured.listing(ItemKind::Tool).await?;
@@ -68,7 +70,7 @@ impl Session {
             // A source that could not be discovered may be there later; only the broker can announce that change.
             wants.tools |= asked.tools && tools.is_partial();
             let watched = configured.watched(&asked.updates, &tools, peer).await;
-            wants.updates = watched.iter().map(|resource| resource.item.exposed.to_string()).collect();
+            let wants = StreamWants::of_lists(wants);
             let (out, mut changes) = listeners.open(wants.clone());
             let (mut feeds, mut all_acknowledged) = configured.feeds(&tools, &wants, &watched, &out);
             let subscribed = async {
@@ -80,7 +82,7 @@ impl Session {
             acknowledge_once(before.take(), &wants, subscribed, &id, peer).await;
             loop {
                 tokio::select! {
-                    Some(change) = changes.recv() => peer.notify(marked(change, &id)).await,
+                    Some(change) = changes.recv() => peer.notify(marked(change.notification, &id)).await,
                     // If the stream of one source ends, the others go on.
                     Some(()) = feeds.next(), if !feeds.is_empty() => {}
                     () = ended(&mut over) => return Ok(completed(&id)),
@@ -97,27 +99,6 @@ impl SessionRequest<'_> {
     pub(super) fn into_subscription(mut self) -> OpenedSubscription {
         let span = self.trace();
         OpenedSubscription { params: self.params.as_json().clone(), peer: self.peer, span }
-    }
-
-    /// Answers `resources/subscribe` and `resources/unsubscribe`. A modern source does not know them: there the broker
-    /// subscribes to the resource itself.
-    pub(super) async fn subscribe(self) -> Result<Answer, RpcError> {
-        let session = self.session;
-        let target = self.target().await?;
-        let tools = session.listing(ItemKind::Tool).await?;
-        let name = &target.upstream.config.name;
-        let modern = tools.sources().any(|(upstream, met)| upstream.config.name == *name && met.era == Era::Modern);
-        if !modern {
-            return self.execute_at(&target).await;
-        }
-        match self.method {
-            Method::ResourcesSubscribe => match self.admit_for_broker(&target).await {
-                Ok(()) => session.follow_resource(&target),
-                Err(refusal) => return Ok(refusal),
-            },
-            _ => session.upstream_subscriptions.remove(&Followed::Resource(target.item.exposed.to_string())),
-        }
-        Ok(Answer::Result(Json::empty_object()))
     }
 }
 
@@ -138,13 +119,13 @@ impl ConfiguredSession {
         self.follow(Followed::Lists(upstream.config.name.clone()), upstream, lists, Vec::new());
     }
 
-    fn follow_resource(&self, resource: &VisibleItem) {
+    pub(super) fn follow_resource(&self, resource: &VisibleItem) {
         let followed = Followed::Resource(resource.item.exposed.to_string());
         self.follow(followed, &resource.upstream, SubscriptionFilter::default(), vec![resource.clone()]);
     }
 
     /// Subscribes to what the agent was subscribed to under another configuration, as far as it may see it under this
-    /// one.
+    /// one: each resource passes the gate again.
     pub(super) async fn follow_again(&self, followed: Vec<Followed>) {
         for followed in followed {
             match followed {
@@ -152,10 +133,10 @@ impl ConfiguredSession {
                     self.upstream(source.as_str()).iter().for_each(|upstream| self.follow_lists_of(upstream));
                 }
                 Followed::Resource(uri) => {
-                    let Ok(resource) = self.resource(Some(&Json::of(&uri)), "uri").await else { continue };
-                    if self.may_subscribe(&resource, &(Arc::new(NoAgent) as _)).await {
-                        self.follow_resource(&resource);
-                    }
+                    let params = Json::of(&json!({ "uri": uri }));
+                    let again = SessionRequest::new(self, Method::ResourcesSubscribe, params, Arc::new(NoAgent));
+                    let subscribed = again.subscribe().await;
+                    tracing::debug!(ok = subscribed.is_ok(), "subscribed again");
                 }
             }
         }
@@ -173,7 +154,7 @@ impl ConfiguredSession {
         let upstream = Arc::clone(upstream);
         let following = tokio::spawn(async move {
             let receiver = Arc::new(ChangeReceiver::new(&session, &upstream, None, None));
-            session.feed(&upstream, Era::Modern, lists, watched, receiver).await;
+            session.feed_of_modern(&upstream, lists, &watched, receiver).await;
         });
         self.upstream_subscriptions.add(followed, following.abort_handle());
     }
@@ -203,18 +184,21 @@ impl ConfiguredSession {
     fn feeds<'a>(
         &'a self,
         tools: &'a SessionCatalog,
-        wants: &SubscriptionFilter,
+        wants: &StreamWants,
         watched: &[VisibleItem],
-        out: &mpsc::Sender<Notification>,
+        out: &ChangeQueue,
     ) -> (FuturesUnordered<impl Future<Output = ()> + use<'a>>, mpsc::Receiver<Infallible>) {
         let (unacknowledged, all_acknowledged) = mpsc::channel(1);
         let feeds = tools.sources().filter_map(|(upstream, met)| {
-            let lists = wants.lists_of(std::iter::once(met));
+            let lists = wants.lists.lists_of(std::iter::once(met));
             let own = watched.iter().filter(|resource| resource.is_of(upstream)).cloned().collect::<Vec<_>>();
-            let (out, part) = (Some(out.clone()), Some(unacknowledged.clone()));
+            // Before any source is asked, so that the agent is told of all that were not refused meanwhile.
+            own.iter().for_each(|resource| _ = wants.resources.begin(&resource.item.exposed));
+            let resources = Arc::clone(&wants.resources);
+            let (out, part) = (Some((out.clone(), wants.clone())), Some(unacknowledged.clone()));
             let receiver = Arc::new(ChangeReceiver::new(self, upstream, out, part));
             let is_asked = lists != SubscriptionFilter::default() || !own.is_empty();
-            is_asked.then(|| self.feed(upstream, met.era, lists, own, receiver))
+            is_asked.then(|| self.feed(upstream, (met.era, lists), (own, resources), receiver))
         });
         (feeds.collect(), all_acknowledged)
     }
@@ -224,36 +208,50 @@ impl ConfiguredSession {
     async fn feed(
         &self,
         upstream: &Arc<Upstream>,
-        era: Era,
-        lists: SubscriptionFilter,
-        watched: Vec<VisibleItem>,
+        (era, lists): (Era, SubscriptionFilter),
+        (own, watched): (Vec<VisibleItem>, Arc<WatchedResources>),
         receiver: Arc<ChangeReceiver>,
     ) {
-        let peer: Arc<dyn AgentPeer> = Arc::clone(&receiver) as _;
         if era == Era::Modern {
-            let target = VisibleItem::whole_source(upstream);
-            let updates = watched.iter().map(|resource| resource.item.name.to_string()).collect();
-            let wants = SubscriptionFilter { updates, ..lists };
-            let params =
-                Json::empty_object().with("notifications", &wants.to_json()).unwrap_or_else(Json::empty_object);
-            let request = SessionRequest::new(self, Method::SubscriptionsListen, params, peer);
-            let mut pause = INITIAL_BACKOFF;
-            while request.clone().execute_at(&target).await.is_ok_and(|answer| is_lost(&answer)) {
-                receiver.acknowledge();
-                tracing::debug!(source = %upstream.config.name, "a subscription was lost");
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(MAX_BACKOFF);
-            }
-            return;
+            // Each of them has passed the gate.
+            own.iter().for_each(|resource| _ = watched.settle(&resource.item.exposed, true));
+            return self.feed_of_modern(upstream, lists, &own, receiver).await;
         }
-        let _subscribed = Subscribed::begin(self, watched.clone());
-        for resource in &watched {
-            let request = SessionRequest::new(self, Method::ResourcesSubscribe, named(resource), Arc::clone(&peer));
-            let subscribed = request.execute_at(resource).await;
-            tracing::debug!(source = %upstream.config.name, ok = subscribed.is_ok(), "subscribed");
+        let _subscribed = Subscribed::begin(self, own.clone());
+        for resource in &own {
+            let peer: Arc<dyn AgentPeer> = Arc::clone(&receiver) as _;
+            let request = SessionRequest::new(self, Method::ResourcesSubscribe, named(resource), peer);
+            let answer = request.execute_at(resource).await;
+            let is_taken = matches!(answer, Ok(Answer::Result(_)));
+            tracing::debug!(source = %upstream.config.name, is_taken, "subscribed");
+            if let Some(change) = watched.settle(&resource.item.exposed, is_taken) {
+                receiver.notify(change).await;
+            }
         }
         receiver.acknowledge();
         std::future::pending().await
+    }
+
+    async fn feed_of_modern(
+        &self,
+        upstream: &Arc<Upstream>,
+        lists: SubscriptionFilter,
+        watched: &[VisibleItem],
+        receiver: Arc<ChangeReceiver>,
+    ) {
+        let target = VisibleItem::whole_source(upstream);
+        let updates = watched.iter().map(|resource| resource.item.name.to_string()).collect();
+        let wants = SubscriptionFilter { updates, ..lists };
+        let params = Json::empty_object().with("notifications", &wants.to_json()).unwrap_or_else(Json::empty_object);
+        let peer: Arc<dyn AgentPeer> = Arc::clone(&receiver) as _;
+        let request = SessionRequest::new(self, Method::SubscriptionsListen, params, peer);
+        let mut pause = INITIAL_BACKOFF;
+        while request.clone().execute_at(&target).await.is_ok_and(|answer| is_lost(&answer)) {
+            receiver.acknowledge();
+            tracing::debug!(source = %upstream.config.name, "a subscription was lost");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(MAX_BACKOFF);
+        }
     }
 }
 
@@ -306,8 +304,8 @@ fn is_lost(answer: &Answer) -> bool {
 /// Tells the agent what it will be told of, as soon as the sources have subscribed. A stream that goes on under another
 /// configuration has told it already, and passes on what waits in the queue `before` instead.
 async fn acknowledge_once(
-    before: Option<mpsc::Receiver<Notification>>,
-    wants: &SubscriptionFilter,
+    before: Option<mpsc::Receiver<QueuedChange>>,
+    wants: &StreamWants,
     subscribed: impl Future<Output = ()>,
     id: &Json,
     peer: &Arc<dyn AgentPeer>,
@@ -317,12 +315,12 @@ async fn acknowledge_once(
         return peer.notify(marked(acknowledged(wants), id)).await;
     };
     while let Ok(change) = queued.try_recv() {
-        peer.notify(marked(change, id)).await;
+        peer.notify(marked(change.notification, id)).await;
     }
 }
 
 /// Returns the notification that tells an agent what it will be told of.
-fn acknowledged(wants: &SubscriptionFilter) -> Notification {
+fn acknowledged(wants: &StreamWants) -> Notification {
     let params = Json::empty_object().with("notifications", &wants.to_json());
     Notification { method: Method::NotificationsSubscriptionsAcknowledged.to_owned(), params }
 }

@@ -11,6 +11,7 @@ use super::configured::ConfiguredSession;
 use super::delay_budget::DelayBudget;
 use super::listing::VisibleItem;
 use super::request::SessionRequest;
+use super::watched_resources::is_update;
 use crate::agent::{AgentPeer, NoAgent};
 use crate::call::SessionId;
 use crate::context::{DiscoveredSource, Upstream};
@@ -147,8 +148,15 @@ impl ConfiguredSession {
         let no_agent: Arc<dyn AgentPeer> = Arc::new(NoAgent);
         let Some(notification) = self.notification_of_no_call(upstream, notification, &no_agent).await else { return };
         match self.agent.era {
-            Era::Legacy => self.sink.pass(notification).await,
+            Era::Legacy => self.tell_legacy(notification).await,
             Era::Modern => self.listeners.pass(&notification).await,
+        }
+    }
+
+    /// Tells a legacy agent of a change. It is told of resources that it watches, and of no other.
+    pub(super) async fn tell_legacy(&self, change: Notification) {
+        if !is_update(&change) || self.upstream_subscriptions.watched.admits(&change) {
+            self.sink.pass(change).await;
         }
     }
 

@@ -4,12 +4,9 @@ use std::collections::HashSet;
 
 use serde_json::json;
 
+use super::watched_resources::MAX_WATCHED;
 use crate::context::DiscoveredSource;
 use crate::protocol::{Json, Method, Notification, RpcError};
-
-/// The largest number of resources that one stream can watch. Further ones are left out of what the agent is told that
-/// it watches. Each is a call at its source.
-const MAX_UPDATES: usize = 1024;
 
 /// The changes that an agent subscribes to, or the broker at a source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,7 +28,8 @@ impl SubscriptionFilter {
             filter.get("resourceSubscriptions").and_then(|uris| uris.read().ok()).unwrap_or_default();
         let mut seen = HashSet::new();
         updates.retain(|uri| seen.insert(uri.clone()));
-        updates.truncate(MAX_UPDATES);
+        // Further ones are left out of what the agent is told that it watches.
+        updates.truncate(MAX_WATCHED);
         Ok(Self {
             tools: on("toolsListChanged"),
             prompts: on("promptsListChanged"),
@@ -51,15 +49,12 @@ impl SubscriptionFilter {
         can
     }
 
+    /// Reports whether a change of a list is one of these.
     pub(super) fn takes(&self, notification: &Notification) -> bool {
         match &notification.method {
             Method::NotificationsToolsListChanged => self.tools,
             Method::NotificationsPromptsListChanged => self.prompts,
             Method::NotificationsResourcesListChanged => self.resources,
-            Method::NotificationsResourcesUpdated => {
-                let uri = notification.params.as_ref().and_then(|params| params.get_str("uri"));
-                uri.is_some_and(|uri| self.updates.contains(&uri))
-            }
             _ => false,
         }
     }
@@ -107,8 +102,7 @@ mod tests {
         let params = r#"{"notifications":{"promptsListChanged":true,"resourceSubscriptions":["a:b"]}}"#;
         let wants = SubscriptionFilter::of(&Json::parse(params).unwrap()).unwrap();
         assert!(wants.takes(&change("notifications/prompts/list_changed", "{}")));
-        assert!(wants.takes(&change("notifications/resources/updated", r#"{"uri":"a:b"}"#)));
-        assert!(!wants.takes(&change("notifications/resources/updated", r#"{"uri":"a:c"}"#)));
+        assert_eq!(wants.updates, ["a:b"]);
         assert!(!wants.takes(&change("notifications/tools/list_changed", "{}")));
         assert!(!wants.takes(&change("notifications/message", "{}")));
         assert!(SubscriptionFilter::of(&Json::empty_object()).is_err());

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use tokio::task::AbortHandle;
 
+use super::watched_resources::WatchedResources;
 use crate::name::SourceName;
 use crate::sync::Mutex;
 
@@ -15,6 +16,8 @@ const MAX_FOLLOWS: usize = 64;
 /// The subscriptions of the broker at sources.
 #[derive(Default)]
 pub(super) struct UpstreamSubscriptions {
+    /// The resources that a legacy agent watches, at sources of either era.
+    pub(super) watched: WatchedResources,
     /// Those at modern sources on behalf of a legacy agent, each with the task that it is.
     follows: Mutex<HashMap<Followed, AbortHandle>>,
     /// The number of streams of a modern agent that are subscribed to a resource of a legacy source, by its exposed URI.
@@ -50,12 +53,13 @@ impl UpstreamSubscriptions {
 
     /// Ends all subscriptions, and returns what they were to, so that they can be made again.
     pub(super) fn end_all(&self) -> Vec<Followed> {
-        let all: Vec<_> = self.follows.lock().drain().collect();
+        let follows: Vec<_> = self.follows.lock().drain().collect();
         let end = |(followed, task): (Followed, AbortHandle)| {
             task.abort();
             followed
         };
-        all.into_iter().map(end).collect()
+        let lists = follows.into_iter().map(end).filter(|followed| matches!(followed, Followed::Lists(_)));
+        lists.chain(self.watched.take_all().into_iter().map(Followed::Resource)).collect()
     }
 
     /// Notes that a stream is subscribed to a resource.

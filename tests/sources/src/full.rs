@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 
 use crate::send;
 
+/// A resource that changes whenever another one is watched.
+const LOUD: &str = "mem://t/loud";
+
 #[derive(Default)]
 pub(crate) struct Full {
     /// The ids of the questions of this source, each with the id of the call that waits for its answer, or null for a
@@ -13,6 +16,8 @@ pub(crate) struct Full {
     /// The number of calls of the tool `page`; every second one succeeds.
     pages: usize,
     tasks: Vec<String>,
+    /// True once somebody watches [`LOUD`].
+    loud: bool,
     /// The log level that was set last.
     level: String,
 }
@@ -88,8 +93,13 @@ impl Full {
             }
             "resources/read" => json!({ "contents": [{ "uri": text("uri"), "text": "content" }] }),
             "resources/subscribe" => {
-                let uri = json!({ "uri": text("uri") });
-                send(&json!({ "jsonrpc": "2.0", "method": "notifications/resources/updated", "params": uri }));
+                let uri = text("uri");
+                // One that is loud goes on, with one that nobody watches before it.
+                self.loud |= uri == LOUD;
+                for uri in self.loud.then_some(["mem://t/stray", LOUD]).into_iter().flatten().chain([&*uri]) {
+                    let uri = json!({ "uri": uri });
+                    send(&json!({ "jsonrpc": "2.0", "method": "notifications/resources/updated", "params": uri }));
+                }
                 json!({})
             }
             "logging/setLevel" => {

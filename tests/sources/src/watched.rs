@@ -27,6 +27,8 @@ pub(crate) fn hear(message: &Value) -> bool {
             };
             say("subscriptions/acknowledged", json!({ "notifications": wanted, "_meta": of_stream }));
             for uri in wanted.get("resourceSubscriptions").and_then(Value::as_array).into_iter().flatten() {
+                // Nobody watches the first.
+                say("resources/updated", json!({ "uri": "mem://stray", "_meta": of_stream }));
                 say("resources/updated", json!({ "uri": uri, "_meta": of_stream }));
             }
             return true;

@@ -12,13 +12,14 @@ use super::admission::AdmittedCaller;
 use super::expiring_table::{EntryInUse, ExpiringTable, SessionEntry};
 use super::headers;
 use super::reply::{HttpRefusal, Resumable};
-use super::streams::{EventId, SessionStreams, StreamReader};
+use super::streams::{EventId, MAX_UNREAD_BYTES, SessionStreams, StreamReader, UnreadRoom};
 use super::token::AccessTokens;
 use crate::agent::Agent;
 use crate::front::DRAIN;
 use crate::front::outgoing::{MessageSender, OutgoingRoom};
 use crate::front::protocol::legacy::LegacyConversation;
 use crate::front::protocol::session_handle::SessionHandle;
+use crate::front::shared_limit::SharedLimit;
 use crate::protocol::{Json, RpcError, header};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -46,6 +47,8 @@ type ModernKey = (AdmittedCaller, Arc<str>, Json);
 
 /// All sessions of the front.
 pub(crate) struct Sessions {
+    /// The limit for what streams without a reader keep.
+    unread: Arc<SharedLimit>,
     legacy: ExpiringTable<String, LegacySession>,
     modern: ExpiringTable<ModernKey, OnceCell<SessionHandle>>,
 }
@@ -53,6 +56,7 @@ pub(crate) struct Sessions {
 impl Default for Sessions {
     fn default() -> Self {
         Self {
+            unread: SharedLimit::new(MAX_UNREAD_BYTES),
             legacy: ExpiringTable::new(LEGACY_IDLE, |_, session| &session.caller.principal),
             modern: ExpiringTable::new(MODERN_IDLE, |(caller, ..), _| &caller.principal),
         }
@@ -75,7 +79,9 @@ impl Sessions {
     /// Adds the session of an agent that has initialised.
     pub(crate) fn add(&self, id: String, caller: AdmittedCaller, agent: LegacyConversation) -> Result<(), HttpRefusal> {
         let principal = caller.principal.clone();
-        let session = LegacySession { caller, agent, streams: Arc::default(), listening: Mutex::default() };
+        let room = UnreadRoom { limit: Arc::clone(&self.unread), principal: principal.clone() };
+        let streams = Arc::new(SessionStreams::new(room));
+        let session = LegacySession { caller, agent, streams, listening: Mutex::default() };
         let (_, leaving) = self.legacy.entry(id, &principal, || session)?;
         close_soon(leaving, Vec::new());
         Ok(())
@@ -126,12 +132,12 @@ impl Sessions {
         close(legacy, modern).await;
     }
 
-    /// Ends the sessions of callers who were admitted by a token that is not among these any more.
+    /// Ends the sessions of callers who were admitted by a token that is not among these any more, with their calls.
     pub(crate) async fn end_withdrawn(&self, tokens: &AccessTokens) {
         let is_withdrawn = |caller: &AdmittedCaller| caller.token.is_some_and(|mark| !tokens.has(mark));
         let legacy = self.legacy.take_if(|_, session| is_withdrawn(&session.caller));
         let modern = self.modern.take_if(|(caller, ..), _| is_withdrawn(caller));
-        modern.iter().filter_map(|entry| entry.value.get()).for_each(|handle| handle.end_listeners());
+        modern.iter().filter_map(|entry| entry.value.get()).for_each(|handle| handle.cut());
         close(legacy, modern).await;
     }
 

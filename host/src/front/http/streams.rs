@@ -14,6 +14,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use crate::front::shared_limit::{LimitShare, SharedLimit};
+use crate::principal::Principal;
 use crate::protocol::Message;
 use crate::sync::{Mutex, MutexGuard};
 
@@ -21,6 +23,10 @@ use crate::sync::{Mutex, MutexGuard};
 /// call fit; a result that is larger than all of it cannot be delivered twice.
 const MAX_KEPT_BYTES: usize = 1024 * 1024;
 const MAX_KEPT: usize = 256;
+
+/// The most bytes of messages that streams without a reader keep, of all callers together. By the rule of [`SharedLimit`]
+/// one caller gets half of that. A stream for which there is no room keeps its latest messages as far as they fit.
+pub(crate) const MAX_UNREAD_BYTES: u64 = 128 * 1024 * 1024;
 
 /// The largest number of streams without a reader that are kept for one session: an agent that loses its connection can
 /// resume that many.
@@ -53,8 +59,17 @@ impl FromStr for EventId {
 }
 
 /// The streams of one session.
-#[derive(Default)]
-pub(crate) struct SessionStreams(Mutex<StreamTable>);
+pub(crate) struct SessionStreams {
+    table: Mutex<StreamTable>,
+    room: UnreadRoom,
+}
+
+/// The room of one caller for what its streams without a reader keep.
+#[derive(Clone)]
+pub(crate) struct UnreadRoom {
+    pub(crate) limit: Arc<SharedLimit>,
+    pub(crate) principal: Principal,
+}
 
 #[derive(Default)]
 struct StreamTable {
@@ -63,6 +78,10 @@ struct StreamTable {
 }
 
 impl SessionStreams {
+    pub(crate) fn new(room: UnreadRoom) -> Self {
+        Self { table: Mutex::default(), room }
+    }
+
     /// Opens a stream of `first` and then of the messages from `messages`, and returns its reader.
     pub(crate) fn open(&self, first: Option<Message>, messages: mpsc::Receiver<Message>) -> StreamReader {
         let mut open = self.lock();
@@ -71,7 +90,8 @@ impl SessionStreams {
         let mut kept = Kept::default();
         first.into_iter().for_each(|message| kept.push(message));
         let (messages, reader) = (tokio::sync::Mutex::new(messages), watch::Sender::new(0));
-        let stream = Arc::new(Stream { number, messages, kept: Mutex::new(kept), reader });
+        let room = self.room.clone();
+        let stream = Arc::new(Stream { number, messages, kept: Mutex::new(kept), reader, room });
         open.streams.insert(number, stream.clone());
         open.forget_unread();
         StreamReader::begin(stream, 1)
@@ -109,7 +129,7 @@ impl SessionStreams {
     }
 
     fn lock(&self) -> MutexGuard<'_, StreamTable> {
-        self.0.lock()
+        self.table.lock()
     }
 }
 
@@ -139,6 +159,7 @@ struct Stream {
     kept: Mutex<Kept>,
     /// The number of readers that the stream has had. A reader that is not the latest one ends.
     reader: watch::Sender<u64>,
+    room: UnreadRoom,
 }
 
 /// The latest messages of a stream.
@@ -152,6 +173,8 @@ struct Kept {
     unread_since: Option<Instant>,
     /// True once a reader has got the last message.
     read_to_end: bool,
+    /// The part of the caller's room that the messages take while there is no reader.
+    share: Option<LimitShare>,
 }
 
 impl Kept {
@@ -168,6 +191,18 @@ impl Kept {
             }
             self.drop_first();
         }
+    }
+
+    /// Drops messages that exceed the limits or the caller's room.
+    fn fit(&mut self, room: &UnreadRoom) {
+        self.trim(u64::MAX);
+        let share = self.share.take().or_else(|| room.limit.try_take(&room.principal, 0));
+        let Some(mut share) = share else { return };
+        while self.bytes as u64 > share.count() && !share.grow(self.bytes as u64 - share.count()) {
+            self.drop_first();
+        }
+        share.shrink(self.bytes as u64);
+        self.share = Some(share);
     }
 
     fn drop_first(&mut self) {
@@ -229,7 +264,7 @@ impl StreamReader {
         let turn = {
             // The previous reader takes this lock when it is dropped, and so cannot mark the stream as unread any more.
             let mut kept = stream.kept();
-            kept.unread_since = None;
+            (kept.unread_since, kept.share) = (None, None);
             stream.end()
         };
         Self { stream, turn, next }
@@ -272,6 +307,7 @@ impl Drop for StreamReader {
                 return;
             }
             kept.unread_since = Some(Instant::now());
+            kept.fit(&stream.room);
         }
         // The call that sends into the stream goes on, and must not wait for a reader that may never come.
         let Ok(runtime) = Handle::try_current() else { return };
@@ -279,7 +315,7 @@ impl Drop for StreamReader {
             let mut readers = stream.reader.subscribe();
             let keep = async {
                 while stream.receive().await.is_some() {
-                    stream.kept().trim(u64::MAX);
+                    stream.kept().fit(&stream.room);
                 }
             };
             tokio::select! {

@@ -3,6 +3,14 @@
 use super::*;
 use crate::protocol::Notification;
 
+fn streams() -> SessionStreams {
+    SessionStreams::new(room(&SharedLimit::new(MAX_UNREAD_BYTES)))
+}
+
+fn room(limit: &Arc<SharedLimit>) -> UnreadRoom {
+    UnreadRoom { limit: Arc::clone(limit), principal: Principal::established("token:a") }
+}
+
 fn message(text: &str) -> Message {
     Message::Notification(Notification { method: text.into(), params: None })
 }
@@ -23,7 +31,7 @@ fn id(text: &str) -> EventId {
 
 #[tokio::test]
 async fn a_stream_can_be_resumed_after_any_of_its_events() {
-    let streams = SessionStreams::default();
+    let streams = streams();
     let (out, messages) = mpsc::channel(8);
     let mut reader = streams.open(Some(message("a")), messages);
     let (other, messages) = mpsc::channel(8);
@@ -49,7 +57,7 @@ async fn a_stream_can_be_resumed_after_any_of_its_events() {
 
 #[tokio::test]
 async fn a_new_reader_ends_the_previous_one() {
-    let streams = SessionStreams::default();
+    let streams = streams();
     let (out, messages) = mpsc::channel(8);
     let mut first = streams.open(None, messages);
     let waiting = tokio::spawn(async move { next(&mut first).await });
@@ -63,7 +71,7 @@ async fn a_new_reader_ends_the_previous_one() {
 
 #[tokio::test]
 async fn a_stream_without_a_reader_blocks_no_sender_and_keeps_its_latest_messages() {
-    let streams = SessionStreams::default();
+    let streams = streams();
     let (out, messages) = mpsc::channel(1);
     drop(streams.open(None, messages));
     for _ in 0..=MAX_KEPT {
@@ -81,7 +89,7 @@ async fn a_stream_without_a_reader_blocks_no_sender_and_keeps_its_latest_message
 
 #[tokio::test]
 async fn what_is_too_large_to_keep_is_delivered_once() {
-    let streams = SessionStreams::default();
+    let streams = streams();
     let (out, messages) = mpsc::channel(8);
     let mut reader = streams.open(None, messages);
     out.send(message(&"x".repeat(MAX_KEPT_BYTES + 1))).await.unwrap();
@@ -93,7 +101,7 @@ async fn what_is_too_large_to_keep_is_delivered_once() {
 
 #[tokio::test(start_paused = true)]
 async fn streams_are_forgotten_after_a_while_and_when_there_are_too_many() {
-    let streams = SessionStreams::default();
+    let streams = streams();
     let mut outs = Vec::new();
     for _ in 0..MAX_UNREAD + 2 {
         let (out, messages) = mpsc::channel(1);
@@ -112,7 +120,7 @@ async fn streams_are_forgotten_after_a_while_and_when_there_are_too_many() {
 
 #[tokio::test]
 async fn streams_that_were_read_to_their_end_make_room_for_one_that_broke() {
-    let streams = SessionStreams::default();
+    let streams = streams();
     let (out, messages) = mpsc::channel(8);
     drop(streams.open(Some(message("a")), messages));
     for _ in 0..=MAX_UNREAD {
@@ -125,4 +133,38 @@ async fn streams_that_were_read_to_their_end_make_room_for_one_that_broke() {
     drop(out);
     let mut reader = streams.resume(id("1-1")).unwrap();
     assert_eq!(next(&mut reader).await, expected("1-2", "b"));
+}
+
+#[tokio::test]
+async fn what_a_caller_leaves_unread_has_a_bound_and_the_latest_of_it_is_kept() {
+    // One caller gets half of it: eight messages of 100 bytes.
+    let limit = SharedLimit::new(1_600);
+    let text = |number: usize| message(&format!("{number:0100}"));
+    let [first, second] = [0, 1].map(|_| SessionStreams::new(room(&limit)));
+    let (out, messages) = mpsc::channel(8);
+    drop(first.open(None, messages));
+    for number in 1..=6 {
+        out.send(text(number)).await.unwrap();
+    }
+    drop(out);
+    let (out, messages) = mpsc::channel(8);
+    let unread = second.open(None, messages);
+    for number in 1..=6 {
+        out.send(text(number)).await.unwrap();
+    }
+    drop((out, unread));
+    let held = |count| limit.try_take(&Principal::established("token:b"), count).is_some();
+    while held(401) {
+        tokio::task::yield_now().await;
+    }
+    assert!(first.resume(id("1-0")).is_some(), "the first has kept all of its six");
+    first.clear();
+    drop(first);
+    assert!(second.resume(id("1-3")).is_none(), "the other two messages of the second have taken the room");
+    let mut latest = second.resume(id("1-4")).unwrap();
+    assert_eq!(next(&mut latest).await, expected("1-5", &format!("{:0100}", 5)));
+    // What is read again takes no room of it, nor does what is forgotten.
+    while !held(800) {
+        tokio::task::yield_now().await;
+    }
 }

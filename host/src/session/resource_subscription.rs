@@ -1,0 +1,49 @@
+//! `resources/subscribe` and `resources/unsubscribe` of a legacy agent.
+
+use super::listing::VisibleItem;
+use super::request::SessionRequest;
+use super::upstream_subscriptions::Followed;
+use super::watched_resources::MAX_WATCHED;
+use crate::item::ItemKind;
+use crate::protocol::{Answer, Era, Json, Method, RpcError};
+
+impl SessionRequest<'_> {
+    /// Answers the request. From then on the agent is told of changes of the resource, or no more.
+    pub(super) async fn subscribe(self) -> Result<Answer, RpcError> {
+        let (session, target) = (self.session, self.target().await?);
+        let (subscriptions, uri) = (&session.upstream_subscriptions, target.item.exposed.to_string());
+        if self.method != Method::ResourcesSubscribe {
+            subscriptions.watched.remove(&uri);
+            return self.subscribe_at(&target).await;
+        }
+        if !subscriptions.watched.begin(&uri) {
+            let text = format!("{MAX_WATCHED} resources are subscribed to already; unsubscribe from one of them");
+            return Err(RpcError::new(RpcError::INVALID_REQUEST, text));
+        }
+        let answer = self.subscribe_at(&target).await;
+        if let Some(change) = subscriptions.watched.settle(&uri, matches!(answer, Ok(Answer::Result(_)))) {
+            session.sink.pass(change).await;
+        }
+        answer
+    }
+
+    /// Subscribes at the source, or ends that. A modern source does not know these methods: there the broker subscribes
+    /// to the resource itself.
+    async fn subscribe_at(self, target: &VisibleItem) -> Result<Answer, RpcError> {
+        let session = self.session;
+        let tools = session.listing(ItemKind::Tool).await?;
+        let name = &target.upstream.config.name;
+        let modern = tools.sources().any(|(upstream, met)| upstream.config.name == *name && met.era == Era::Modern);
+        if !modern {
+            return self.execute_at(target).await;
+        }
+        match self.method {
+            Method::ResourcesSubscribe => match self.admit_for_broker(target).await {
+                Ok(()) => session.follow_resource(target),
+                Err(refusal) => return Ok(refusal),
+            },
+            _ => session.upstream_subscriptions.remove(&Followed::Resource(target.item.exposed.to_string())),
+        }
+        Ok(Answer::Result(Json::empty_object()))
+    }
+}

@@ -1,0 +1,69 @@
+//! What a caller has open when it may have nothing any more: its token or its profile leaves the configuration.
+
+use std::thread::{self, JoinHandle};
+
+use serde_json::{Value, json};
+
+use crate::agent::outcome;
+use crate::test_dir::{TestDir, until};
+use crate::web::{Endpoint, Server};
+
+const SOURCE: &str = "[sources.s]\ncommand = [\"@source@\", \"plain\"]\n";
+
+/// Begins a modern call whose answer is awaited by a thread.
+fn begin(endpoint: &Endpoint, tool: &str) -> JoinHandle<Value> {
+    let (endpoint, call) = (endpoint.clone(), json!({ "name": tool, "arguments": {} }));
+    thread::spawn(move || outcome(&endpoint.modern("tools/call", call).unwrap()))
+}
+
+fn questions(dir: &TestDir) -> usize {
+    serde_json::from_str::<Vec<Value>>(&dir.run(&["approvals", "--json"]).out).unwrap().len()
+}
+
+fn assert_ended(call: JoinHandle<Value>) {
+    let answer = call.join().unwrap();
+    assert!(answer.to_string().contains("this session has ended, and its open requests with it"), "{answer}");
+}
+
+#[test]
+fn the_calls_of_a_caller_whose_token_is_withdrawn_end_with_its_session_also_those_that_wait_for_a_person() {
+    let caller = |name: &str, profile: &str| {
+        format!("[serve.callers.{name}]\ntoken = \"the-token-of-{name}\"\nprofile = \"{profile}\"\n")
+    };
+    let profiles = "[profiles.default]\napprove = \"never\"\n[profiles.careful]\napprove = \"always\"\n";
+    let before = format!("{SOURCE}{profiles}{}{}", caller("bob", "default"), caller("eve", "careful"));
+    let dir = TestDir::new(&before);
+    let server = Server::start(&dir);
+    let [bob, eve] = ["bob", "eve"].map(|name| server.endpoint.with_token(&format!("the-token-of-{name}")));
+    let (running, waiting) = (begin(&bob, "s__hang"), begin(&eve, "s__echo"));
+    until("the call and the question", || dir.records_of("call.intent").len() == 1 && questions(&dir) == 1);
+
+    dir.configure(&format!("{SOURCE}{profiles}"));
+    server.running.says("the configuration is reloaded");
+    assert_ended(running);
+    assert_ended(waiting);
+    let asked = dir.records_of("call.asked")[0]["body"]["ask"].as_str().unwrap().to_owned();
+    assert_eq!(dir.run(&["approvals", "approve", &asked]).code, Some(0));
+    assert_eq!(bob.get("/mcp").0, "401");
+    assert_eq!(server.running.end_by(rustix::process::Signal::TERM).0, Some(0));
+    let completed = dir.records_of("tool.completed");
+    let outcomes: Vec<_> = completed.iter().map(|record| &record["body"]["outcome"]).collect();
+    assert_eq!(outcomes, ["unknown"], "what was approved too late does not run: {completed:?}");
+}
+
+#[test]
+fn the_calls_under_a_profile_that_is_removed_end_with_it() {
+    let profile = "[profiles.rev]\napprove = \"never\"\n";
+    let dir = TestDir::new(&format!("{SOURCE}{profile}"));
+    let server = Server::of(dir.command(&["serve", "--listen", "127.0.0.1:0", "--profile", "rev"]), &dir);
+    let modern = begin(&server.endpoint, "s__hang");
+    let mut session = server.endpoint.session(&json!({}));
+    let legacy = thread::spawn(move || session.call("s__hang", &json!({})).unwrap());
+    until("both calls", || dir.records_of("call.intent").len() == 2);
+
+    dir.configure(SOURCE);
+    server.running.says("the configuration is reloaded");
+    assert_ended(modern);
+    assert_ended(legacy);
+    assert_eq!(server.running.end_by(rustix::process::Signal::TERM).0, Some(0));
+}
