@@ -1,5 +1,6 @@
 //! What a caller has open when it may have nothing any more: its token or its profile leaves the configuration.
 
+use std::net::TcpListener;
 use std::thread::{self, JoinHandle};
 
 use serde_json::{Value, json};
@@ -65,5 +66,27 @@ fn the_calls_under_a_profile_that_is_removed_end_with_it() {
     server.running.says("the configuration is reloaded");
     assert_ended(modern);
     assert_ended(legacy);
+    assert_eq!(server.running.end_by(rustix::process::Signal::TERM).0, Some(0));
+}
+
+#[test]
+fn what_a_user_takes_back_is_in_force_although_what_was_added_before_is_still_loading() {
+    // Takes connections, and never answers.
+    let registry = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = registry.local_addr().unwrap();
+    let bob = "[serve.callers.bob]\ntoken = \"the-token-of-bob\"\nprofile = \"default\"\n";
+    let dir = TestDir::new(&format!("{SOURCE}{bob}"));
+    let server = Server::start(&dir);
+    let digest = "0".repeat(64);
+    let slow = format!("[sources.slow]\ncomponent = \"oci://{address}/slow@sha256:{digest}\"\n");
+    dir.configure(&format!("{SOURCE}{bob}{slow}"));
+    let asked = registry.accept().unwrap();
+
+    dir.configure(SOURCE);
+    server.running.says("only the newer one is");
+    server.running.says("the configuration is reloaded");
+    let of_bob = server.endpoint.with_token("the-token-of-bob");
+    until("the token is withdrawn", || of_bob.get("/mcp").0 == "401");
+    drop(asked);
     assert_eq!(server.running.end_by(rustix::process::Signal::TERM).0, Some(0));
 }

@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::OptionFuture;
 use portcullis::broker::{Broker, ReloadSummary};
 use portcullis::config::{Config, ConfigCandidate, ConfigError, PluginRef, TrustStatus, user_trust};
 use portcullis::lockfile::Lockfile;
@@ -75,16 +76,29 @@ fn looks() -> Interval {
     looks
 }
 
-/// Reloads the configuration of a broker for as long as it runs.
+/// Reloads the configuration of a broker for as long as it runs. A change that comes while another one is still being
+/// loaded, such as from a registry that is slow, replaces it.
 pub(crate) async fn follow(broker: Broker, arguments: ServeArguments, mut hangups: Signal) {
     let Some(file) = broker.config().file.clone() else { return };
     let mut looks = looks();
     let mut in_force = FileStates::of(watched(&broker.config(), &file));
     let mut last = in_force.clone();
     let mut untrusted: Option<UntrustedChange> = None;
+    let mut loading = None;
     loop {
         tokio::select! {
-            Some(()) = hangups.recv() => {}
+            Some(refused) = OptionFuture::from(loading.as_mut()) => {
+                (untrusted, loading) = (refused, None);
+                in_force.watch(watched(&broker.config(), &file));
+                last = in_force.clone();
+                continue;
+            }
+            Some(()) = hangups.recv() => {
+                // What is being loaded is what the files say.
+                if loading.is_some() && in_force.now() == in_force {
+                    continue;
+                }
+            }
             _ = looks.tick(), if arguments.watched => {
                 let now = in_force.now();
                 let is_settled = std::mem::replace(&mut last, now.clone()) == now;
@@ -97,9 +111,11 @@ pub(crate) async fn follow(broker: Broker, arguments: ServeArguments, mut hangup
         // What changes while the files are read is a change, too.
         in_force = in_force.now();
         let change = UntrustedChange::at_this_time();
-        untrusted = reload(&broker, &arguments, &file).await.then_some(change);
-        in_force.watch(watched(&broker.config(), &file));
-        last = in_force.clone();
+        if loading.take().is_some() {
+            output::message("the configuration changed before the change before it was loaded; only the newer one is");
+        }
+        let reloaded = reload(&broker, &arguments, &file);
+        loading = Some(Box::pin(async move { reloaded.await.then_some(change) }));
     }
 }
 
