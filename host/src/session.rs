@@ -26,6 +26,7 @@ mod in_flight;
 mod inbound_notifications;
 mod installing;
 mod kept_results;
+mod list_records;
 mod listen;
 mod listing;
 mod lists;

@@ -157,6 +157,30 @@ fn a_webhook_is_told_of_a_question_and_a_person_answers_it_with_a_token_of_their
 }
 
 #[test]
+fn questions_over_http_hide_nothing_and_act_on_no_terminal() {
+    let dir = TestDir::new(&format!("[serve.people.alice]\ntoken = \"alices\"\n{CALC}"));
+    let server = Server::start(&dir);
+    let mut session = server.endpoint.session(&json!({}));
+    let hidden = json!({ "a": 1, "b": 2, "note\u{202e}": "\u{9b}2J\u{200b}\u{e0041}" });
+    let arguments = hidden.clone();
+    let call = std::thread::spawn(move || session.call("calc__add", &arguments));
+    let alice = server.endpoint.with_token("alices");
+    let body = |path: &str| alice.get(path).1.split_once("\r\n\r\n").unwrap().1.to_owned();
+    until("the question is listed", || body("/approvals").contains("calc__add"));
+    let listed = body("/approvals");
+    let id = serde_json::from_str::<Value>(&listed).unwrap()[0]["id"].as_str().unwrap().to_owned();
+    let whole = body(&format!("/approvals/{id}"));
+    let (status, _) = alice.post_to(&format!("/approvals/{id}"), "{\"approve\":false}");
+    assert_eq!(status, "200");
+    assert!(call.join().unwrap().is_some());
+    for text in [&listed, &whole] {
+        assert!(text.is_ascii(), "{text:?}");
+        assert!(text.contains("\\u009b2J\\u200b\\udb40\\udc41") || text == &listed, "{text}");
+    }
+    assert_eq!(serde_json::from_str::<Value>(&whole).unwrap()["arguments"], hidden, "its value is the same");
+}
+
+#[test]
 fn a_question_is_shown_on_the_desktop_and_its_text_is_only_text() {
     let dir = TestDir::new(&format!("[questions]\ndesktop = true\n{CALC}"));
     let shown = dir.path("shown");

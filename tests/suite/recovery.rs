@@ -340,6 +340,26 @@ fn a_list_change_of_a_live_source_reaches_its_session_and_removed_tools_are_refu
 }
 
 #[test]
+fn lists_that_change_again_and_again_are_recorded_together() {
+    let dir = TestDir::new(&local("discovery = \"live\""));
+    script(&dir, "restless");
+    let mut agent = Agent::alone(&dir, Era::Legacy);
+    agent.list();
+    for _ in 0..3 {
+        let id = agent.send_call("files__echo", &json!({ "n": 1 }));
+        answered_and_told(&agent, id);
+    }
+    agent.leave();
+    let bodies = |kind| dir.records_of(kind).into_iter().map(|record| record["body"].clone()).collect::<Vec<_>>();
+    let names = |numbers: [u8; 2]| numbers.map(|number| format!("files__number-{number}"));
+    let together = json!({ "added": names([3, 4]), "removed": names([2, 3]), "changed": [], "repeats": 2 });
+    assert_eq!(bodies("list.changed").get(1..), Some(&[together][..]), "{:?}", bodies("list.changed"));
+    let connected = bodies("mcp.connected");
+    assert_eq!((connected.len(), &connected[1]["repeats"]), (2, &json!(3)), "{connected:?}");
+    dir.assert_nothing_left();
+}
+
+#[test]
 fn a_live_source_that_is_slow_to_list_does_not_hold_back_changes_of_another() {
     let dir = TestDir::new(&format!(
         "{}\n[sources.slow]\ncommand = [\"@source@\", \"faulty\", \"@dir@/open/slow\"]\n@cell@\ndiscovery = \"live\"\n",

@@ -274,6 +274,62 @@ fn a_log_folder_that_other_users_can_write_or_that_is_a_link_prevents_startup() 
 }
 
 #[test]
+fn a_data_folder_leads_to_no_file_and_no_folder_of_the_user() {
+    let dir = TestDir::new(CALC);
+    works(&dir.run(&["tools"]));
+    fs::create_dir(dir.path("target")).unwrap();
+    let folders = ["chains", "records", "keys", "sources", "components", "key-value", "logins", "run", "scans"];
+    for name in folders.into_iter().chain(["announcements", "checkpoints"]) {
+        let (folder, aside) = (dir.data(name), dir.data("aside"));
+        let was_there = fs::rename(&folder, &aside).is_ok();
+        symlink(dir.path("target"), &folder).unwrap();
+        fails(&dir.run(&["tools"]), &[&format!("{name} is a symbolic link"), "run `rm '"]);
+        fs::remove_file(&folder).unwrap();
+        assert!(!was_there || fs::rename(&aside, &folder).is_ok());
+    }
+    assert_eq!(fs::read_dir(dir.path("target")).unwrap().count(), 0);
+    works(&dir.run(&["tools"]));
+
+    let (victim, guard) = (dir.path("victim"), dir.data(".portcullis.lock.guard"));
+    fs::write(&victim, "precious").unwrap();
+    symlink(&victim, &guard).unwrap();
+    fails(&dir.run(&["lock", "accept"]), &["it is a symbolic link", "run `rm '"]);
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    fs::remove_file(&guard).unwrap();
+
+    for command in [&["check"][..], &["tools"], &["lock", "show"], &["call", "calc__add", "{}"]] {
+        symlink("/dev/zero", dir.data("portcullis.lock")).unwrap();
+        fails(&dir.run(command), &["portcullis.lock: it is a symbolic link", "run `rm '"]);
+        fs::remove_file(dir.data("portcullis.lock")).unwrap();
+    }
+}
+
+#[test]
+fn a_lock_file_is_shown_with_everything_that_hides_in_it() {
+    let dir = TestDir::new(CALC);
+    works(&dir.run(&["tools"]));
+    let (hostile, written) = ("\\u001b[2J\\u202e", "\\u{1b}[2J\\u{202e}");
+    let nothing = "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
+    let lock = format!(
+        "version = 2\n\
+         [[item]]\nsource = \"a{hostile}\"\nidentity = \"{nothing}\"\nname = \"b{hostile}\"\ndigest = \"{nothing}\"\n\
+         accepted = \"c{hostile}\"\ndefinition = \"{{}}\"\n\
+         [[component]]\ncomponent = \"d{hostile}\"\ndigest = \"{nothing}\"\naccepted = \"e{hostile}\"\n"
+    );
+    fs::write(dir.data("portcullis.lock"), lock).unwrap();
+    let mut command = dir.command(&["lock", "show"]);
+    let ran = finish({
+        command.env("CLICOLOR_FORCE", "1").env_remove("NO_COLOR");
+        command
+    });
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(!ran.out.contains(['\u{1b}', '\u{202e}']), "{:?}", ran.out);
+    for name in ["a", "b", "c", "d", "e"] {
+        assert!(ran.out.contains(&format!("{name}{written}")), "{name}: {}", ran.out);
+    }
+}
+
+#[test]
 fn files_that_the_broker_loads_or_writes_may_not_be_in_a_folder_that_a_source_may_write() {
     let dir = TestDir::new("");
     fs::copy(guest("plain"), dir.path("open/policy.wasm")).unwrap();

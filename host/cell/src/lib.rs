@@ -137,6 +137,10 @@ pub enum CellError {
 /// Makes a folder that only this user can enter.
 #[cfg(feature = "process")]
 fn make_private_folder(folder: &Path) -> Result<(), CellError> {
+    // What a source or an installer gets would be elsewhere, and the folder there would be closed to others.
+    for folder in folder.ancestors().take(2) {
+        portcullis_core::private::refuse_link(folder).map_err(|error| CellError::Program(error.to_string()))?;
+    }
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     // A folder that already existed may have had wider permissions.
     made.and_then(|()| std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700)))
@@ -147,6 +151,22 @@ fn make_private_folder(folder: &Path) -> Result<(), CellError> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
+
+    #[test]
+    fn a_private_folder_is_made_behind_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let elsewhere = dir.path().join("elsewhere");
+        std::fs::create_dir(&elsewhere).unwrap();
+        std::fs::set_permissions(&elsewhere, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&elsewhere, &link).unwrap();
+        for folder in [link.clone(), link.join("home")] {
+            let refused = make_private_folder(&folder).unwrap_err().to_string();
+            assert!(refused.contains(&format!("run `rm '{}'`", link.display())), "{refused}");
+        }
+        assert_eq!(std::fs::metadata(&elsewhere).unwrap().permissions().mode() & 0o777, 0o755);
+        assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
+    }
 
     #[test]
     fn private_folders_are_narrowed() {

@@ -16,8 +16,10 @@ mod registry;
 mod store;
 mod uv;
 
+use std::io;
 use std::path::Path;
-use std::{fs, io};
+
+use portcullis_core::regular_file::{self, Links};
 
 pub(crate) use command::{PackageCommand, PackageManager};
 pub use install::{InstallReport, PackageUpdate};
@@ -46,9 +48,5 @@ fn is_program_within(program: &Path, folder: &Path) -> bool {
 /// Reads a file that an installer wrote. A symbolic link is refused, since it could lead anywhere, and so is a pipe, from
 /// which nothing may ever come.
 fn read_limited(file: &Path, max_bytes: u64) -> io::Result<String> {
-    let meta = fs::symlink_metadata(file)?;
-    if !meta.is_file() || meta.len() > max_bytes {
-        return Err(io::Error::other(format!("it is not a file of at most {max_bytes} bytes")));
-    }
-    fs::read_to_string(file)
+    regular_file::read_text(file, Links::Refuse, max_bytes)
 }

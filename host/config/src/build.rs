@@ -31,7 +31,7 @@ const MESSAGE_LIMITS: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
 const RESULT_LIMITS: std::ops::RangeInclusive<u64> = 8 << 10..=16 << 20;
 
 /// The most sources in one file: every session connects to each of them.
-const MAX_SOURCES: usize = 1024;
+pub(super) const MAX_SOURCES: usize = 1024;
 
 /// The most entries of any other kind in one file: each is loaded, or asked about every call.
 const MAX_ENTRIES: usize = 256;

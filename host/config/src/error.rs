@@ -160,8 +160,12 @@ impl UnlocatedProblem {
         Self { span: 0..0, message: format!("{table}: {}", self.message), help, ..self }
     }
 
+    /// Returns the problem as it is shown. Message and help quote the file, which may be somebody else's: this is the one
+    /// place where what acts on a terminal is written out, so that no rule has to think of it.
     fn place(self, text: Option<Arc<NamedSource<String>>>) -> ConfigProblem {
-        ConfigProblem { problem: self, text }
+        let message = escape_hidden(&self.message).into_owned();
+        let help = self.help.map(|help| escape_hidden(&help).into_owned());
+        ConfigProblem { problem: Self { message, help, ..self }, text }
     }
 
     /// Rewords an error of the TOML parser or of serde, and adds a suggestion.
@@ -260,4 +264,28 @@ fn printable(text: &str) -> String {
         _ => '🚫',
     };
     text.chars().map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn no_message_and_no_help_of_any_problem_acts_on_a_terminal() {
+        let hostile = "\u{1b}]0;PWNED\u{7}\u{1b}[2J\u{202e}\u{200b}\u{9b}m";
+        let problem = || UnlocatedProblem::new(0..1, format!("a value {hostile}")).help(format!("write {hostile}"));
+        let errors = [
+            ConfigError::of(vec![problem()], Some(Path::new("a.toml")), hostile),
+            ConfigError::of_tables(vec![problem()], ""),
+            ConfigError::without_place(hostile, hostile),
+            ConfigError::missing(hostile, hostile),
+        ];
+        for error in errors {
+            let report = format!("{:?}", miette::Report::new(error.problems().first().unwrap().clone()));
+            for shown in [error.to_string(), error.problems().first().unwrap().help().unwrap().to_string(), report] {
+                assert!(shown.contains("\\u{1b}") && !shown.contains(|c: char| is_hidden(c) && c != '\n'), "{shown:?}");
+            }
+        }
+    }
 }

@@ -20,6 +20,7 @@ pub use expand::ExpansionContext;
 use formats::FoundServer;
 use server::{ImportedEndpoint, ImportedServer};
 
+use super::build::MAX_SOURCES;
 use super::{Config, ConfigValue, Endpoint};
 
 /// The largest file, in bytes. Claude Code keeps its history in the same file, which reaches some megabytes.
@@ -49,6 +50,12 @@ pub enum ImportError {
          `extensions` and `projects.*.mcpServers`"
     )]
     NoServers,
+    /// The file has more servers than a configuration may have sources.
+    #[error(
+        "the file has {0} servers, and a configuration has at most {MAX_SOURCES} sources: is it the right one? Otherwise split \
+         it, and run a broker for each part"
+    )]
+    TooMany(usize),
 }
 
 /// The result of an import.
@@ -109,12 +116,17 @@ pub fn import(
         return Err(ImportError::TooLong);
     }
     let mut import = Import::default();
+    let servers = formats::servers(text, &mut import.notes)?;
+    // Before anything is made of them: each is compared with those before it.
+    if servers.len() > MAX_SOURCES {
+        return Err(ImportError::TooMany(servers.len()));
+    }
     let sources = present.into_iter().flat_map(|config| config.sources.values().chain(config.disabled.values()));
     let mut known: Vec<(String, Endpoint)> =
         sources.map(|source| (source.name.as_str().to_owned(), source.endpoint.clone())).collect();
     import.names.extend(known.iter().map(|(name, _)| name.to_lowercase()));
     let mut sources = String::new();
-    for found in formats::servers(text, &mut import.notes)? {
+    for found in servers {
         let (secrets, to_do) = (import.secrets.len(), import.to_do.len());
         let Some((name, toml, endpoint)) = source(&found, around, file, &known, &mut import) else {
             // What was noted of it stays, and nothing is left to do for it.

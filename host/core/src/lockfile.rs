@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Digest;
 use crate::item::{Item, ItemKind};
 use crate::name::SourceName;
+use crate::private;
 use crate::protocol::Json;
+use crate::regular_file::{self, Links};
 
 pub(crate) use resolved::tree_of;
 pub use resolved::{PackageVersion, ResolvedPackage};
@@ -185,10 +187,15 @@ impl Lockfile {
     /// If the file cannot be read or parsed: a damaged lock file must not be taken for "nothing was ever accepted".
     pub fn load(data_dir: &Path) -> Result<Self, LockError> {
         let path = Self::path(data_dir);
-        let text = match read_limited(&path) {
+        let text = match regular_file::read_text(&path, Links::Refuse, MAX_BYTES) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Ok(Self { version: VERSION, ..Self::default() });
+            }
+            Err(error)
+                if matches!(error.kind(), std::io::ErrorKind::FileTooLarge | std::io::ErrorKind::InvalidData) =>
+            {
+                return Err(LockError::Malformed { path, reason: error.to_string() });
             }
             Err(error) => return Err(LockError::Io { path, error }),
         };
@@ -221,11 +228,7 @@ impl Lockfile {
     /// If it cannot be read or written; then nothing was changed.
     pub fn change(data_dir: &Path, change: impl FnOnce(&mut Self)) -> Result<(), LockError> {
         let path = data_dir.join(GUARD_NAME);
-        let held = std::fs::File::create(&path).and_then(|guard| {
-            rustix::fs::flock(&guard, rustix::fs::FlockOperation::LockExclusive)?;
-            Ok(guard)
-        });
-        let _held = held.map_err(|error| LockError::Io { path, error })?;
+        let _held = private::lock(&path).map_err(|error| LockError::Io { path, error: error.into() })?;
         let mut lock = Self::load(data_dir)?;
         change(&mut lock);
         lock.save(data_dir)
@@ -349,13 +352,6 @@ impl Lockfile {
 
 fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
-fn read_limited(path: &Path) -> std::io::Result<String> {
-    if std::fs::metadata(path)?.len() > MAX_BYTES {
-        return Err(std::io::Error::other(format!("larger than the limit of {MAX_BYTES} bytes")));
-    }
-    std::fs::read_to_string(path)
 }
 
 /// Returns the members, at any depth, in which two definitions in JSON differ, one line each.

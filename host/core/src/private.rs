@@ -7,9 +7,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use rustix::fs::OFlags;
-
 use crate::escape::shell_word;
+use crate::regular_file::{self, Links};
 
 /// The mode of private folders.
 pub const FOLDER_MODE: u32 = 0o700;
@@ -75,8 +74,23 @@ pub enum NotPrivate {
 }
 
 impl NotPrivate {
-    fn io(path: &Path, error: io::Error) -> Self {
+    pub(crate) fn io(path: &Path, error: io::Error) -> Self {
         Self::Io { path: path.display().to_string(), error }
+    }
+}
+
+/// An error of a file is reported behind the file's path, which is therefore left out.
+impl From<NotPrivate> for io::Error {
+    fn from(error: NotPrivate) -> Self {
+        let text = error.to_string();
+        match error {
+            NotPrivate::Io { error, .. } => error,
+            NotPrivate::Open { path, .. }
+            | NotPrivate::Shared { path, .. }
+            | NotPrivate::Owner { path, .. }
+            | NotPrivate::Link(path)
+            | NotPrivate::Kind(path, _) => Self::other(format!("it{}", text.strip_prefix(&path).unwrap_or(&text))),
+        }
     }
 }
 
@@ -134,22 +148,22 @@ pub fn narrow_folder(path: &Path) -> Result<(), NotPrivate> {
 /// # Errors
 /// [`NotPrivate`]
 pub fn open(path: &Path) -> Result<Option<File>, NotPrivate> {
-    // Opening must not block if the path is a named pipe.
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let file = match File::options().read(true).custom_flags(flags).open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
-            return Err(NotPrivate::Link(path.display().to_string()));
-        }
-        Err(error) => return Err(NotPrivate::io(path, error)),
-    };
+    let Some(file) = regular_file::open(path, Links::Refuse)? else { return Ok(None) };
     let metadata = file.metadata().map_err(|error| NotPrivate::io(path, error))?;
-    if !metadata.is_file() {
-        return Err(NotPrivate::Kind(path.display().to_string(), "file"));
-    }
     check(path, &metadata, FILE_MODE)?;
     Ok(Some(file))
+}
+
+/// Checks that a path is no symbolic link, or leads to nothing yet. A folder that came with a cloned repository may have
+/// links, and what is written through them changes files that are elsewhere.
+///
+/// # Errors
+/// [`NotPrivate::Link`]
+pub fn refuse_link(path: &Path) -> Result<(), NotPrivate> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_symlink() => Err(NotPrivate::Link(path.display().to_string())),
+        _ => Ok(()),
+    }
 }
 
 /// Checks the owner and the mode of a file or folder.
@@ -198,13 +212,27 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), NotPrivate> {
     write().map_err(|error: io::Error| NotPrivate::io(path, error))
 }
 
-/// Takes an exclusive lock on a file, which is held until the returned file is dropped. Blocks while another process
-/// holds it.
+/// Takes an exclusive lock on a file, which is held until the returned file is dropped, and creates the file if there is
+/// none. Blocks while another process holds the lock. What is in the file stays.
+///
+/// # Errors
+/// [`NotPrivate::Link`] and [`NotPrivate::Kind`] if the path leads elsewhere, or to no file; [`NotPrivate::Io`].
 pub fn lock(path: &Path) -> Result<File, NotPrivate> {
-    let file = File::options().create(true).truncate(false).write(true).mode(FILE_MODE).open(path);
-    let file = file.map_err(|error| NotPrivate::io(path, error))?;
+    let file = lock_file(path)?;
     file.lock().map_err(|error| NotPrivate::io(path, error))?;
     Ok(file)
+}
+
+/// Opens a file that is to be locked, and creates it if there is none. What is in it stays, and no symbolic link is
+/// followed.
+///
+/// # Errors
+/// As for [`lock`].
+pub fn lock_file(path: &Path) -> Result<File, NotPrivate> {
+    // Also to read: a named pipe that nobody reads could not be told from other errors.
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
+    regular_file::open_with(&mut options, path, Links::Refuse)
 }
 
 #[cfg(test)]
@@ -271,5 +299,25 @@ mod tests {
         assert!(refused("link").contains("symbolic link"), "{}", refused("link"));
         rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RUSR).unwrap();
         assert!(refused("pipe").contains("is not a file"), "{}", refused("pipe"));
+    }
+
+    #[test]
+    fn a_lock_empties_no_file_and_is_taken_through_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("victim"), "precious").unwrap();
+        drop(lock(&at("victim")).unwrap());
+        symlink(at("victim"), at("link")).unwrap();
+        let refused = |name: &str| lock(&at(name)).unwrap_err().to_string();
+        assert!(refused("link").contains(&format!("run `rm '{}'`", at("link").display())), "{}", refused("link"));
+        assert_eq!(fs::read_to_string(at("victim")).unwrap(), "precious");
+        symlink(at("absent"), at("dangling")).unwrap();
+        assert!(refused("dangling").contains("symbolic link"), "{}", refused("dangling"));
+        assert!(!at("absent").exists());
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RWXU).unwrap();
+        assert!(refused("pipe").contains("is not a file"), "{}", refused("pipe"));
+        let linked = refuse_link(&at("link")).unwrap_err().to_string();
+        assert!(linked.contains("/link is a symbolic link"), "{linked}");
+        refuse_link(&at("victim")).and_then(|()| refuse_link(&at("absent"))).unwrap();
     }
 }

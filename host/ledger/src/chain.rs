@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_core::digest::{Digest, hex};
+use portcullis_core::regular_file::{self, Links};
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest as _, Sha256};
 
@@ -125,10 +126,8 @@ impl ChainLock {
 
 /// Reports whether a broker holds this chain at the moment.
 pub fn is_live(data_dir: &Path, chain: &str) -> bool {
-    match File::open(path(data_dir, chain)) {
-        Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK),
-        Err(_) => false,
-    }
+    open(&path(data_dir, chain))
+        .is_some_and(|file| flock(&file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK))
 }
 
 /// Reports whether a broker writes to the ledger of this data folder at the moment.
@@ -153,7 +152,7 @@ impl UnsealedChainLock {
         let path = path(data_dir, chain);
         let ended = path.with_extension(ENDED);
         let path = if ended.exists() { ended } else { path };
-        let held = File::open(&path).ok()?;
+        let held = open(&path)?;
         flock(&held, FlockOperation::NonBlockingLockExclusive).ok()?;
         // Another broker may have sealed the chain before this one got the lock.
         path.exists().then_some(Self { path, _held: held })
@@ -192,7 +191,7 @@ fn rename(path: &Path, extension: &str) {
 /// Reports whether a chain is known to have its end, and no broker holds it, whatever its lock file is called.
 pub(super) fn is_ended(data_dir: &Path, chain: &str) -> bool {
     let path = path(data_dir, chain);
-    let file = [ENDED, SEALED].into_iter().find_map(|extension| File::open(path.with_extension(extension)).ok());
+    let file = [ENDED, SEALED].into_iter().find_map(|extension| open(&path.with_extension(extension)));
     file.is_some_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_ok())
 }
 
@@ -205,7 +204,7 @@ pub(super) fn witness(data_dir: &Path, chain: &str) -> Option<ChainTip> {
 
 fn read_position(path: &Path) -> Option<ChainTip> {
     let names = [LOCKED, ENDED, SEALED].into_iter().map(|extension| path.with_extension(extension));
-    let text = names.into_iter().find_map(|path| read_line(&path).ok())?;
+    let text = names.into_iter().find_map(|path| read_line(&path))?;
     let mut words = text.split_ascii_whitespace();
     let end = ChainTip { seq: words.next()?.parse().ok()?, hash: hash_of(words.next()?)? };
     // This rejects a text that is half old and half new.
@@ -213,10 +212,15 @@ fn read_position(path: &Path) -> Option<ChainTip> {
 }
 
 /// Reads a lock file. One that somebody else made may have any length, and none has more than a line.
-fn read_line(path: &Path) -> io::Result<String> {
+fn read_line(path: &Path) -> Option<String> {
     let mut text = String::new();
-    File::open(path)?.take(MAX_LINE_BYTES).read_to_string(&mut text)?;
-    Ok(text)
+    open(path)?.take(MAX_LINE_BYTES).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// Opens a lock file. What is no file counts as none: a broker makes neither a link nor a named pipe.
+fn open(path: &Path) -> Option<File> {
+    regular_file::open(path, Links::Refuse).ok().flatten()
 }
 
 /// Parses a hash of 64 hexadecimal digits.

@@ -1,7 +1,11 @@
 //! Copies of a ledger: the files that somebody needs to read and verify it elsewhere.
 
 use std::fmt;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
+
+use portcullis_core::regular_file::{self, Links};
 
 use super::files::names_in;
 use super::segment::{self, Segments};
@@ -41,12 +45,15 @@ impl LedgerFiles {
         Ok(Self { data_dir: data_dir.to_owned(), _nothing_is_removed: nothing_is_removed })
     }
 
-    /// Calls `copy` with each file, by its path in the data folder, and returns their number. What says how far a chain
+    /// Calls `copy` with the path of each file in the data folder and its content, and returns their number. What says how far a chain
     /// had come is copied before the files of chains are listed, so that the copy has at least that much.
     ///
     /// # Errors
     /// The error of `copy`, or the [`LedgerError`] that occurred.
-    pub fn copy_each<E: From<LedgerError>>(&self, mut copy: impl FnMut(&Path) -> Result<(), E>) -> Result<usize, E> {
+    pub fn copy_each<E: From<LedgerError>>(
+        &self,
+        mut copy: impl FnMut(&Path, &mut File) -> Result<(), E>,
+    ) -> Result<usize, E> {
         let none = Path::new("");
         let folders = [PathBuf::from(chain::FOLDER), evidence::folder(none), segment::folder(none)];
         let mut count = 0;
@@ -54,8 +61,16 @@ impl LedgerFiles {
             let mut names = names_in(&self.data_dir.join(&folder))?;
             names.retain(|name| !name.starts_with('.'));
             names.sort_unstable();
-            count += names.len();
-            names.iter().try_for_each(|name| copy(&folder.join(name)))?;
+            for name in names.iter().map(|name| folder.join(name)) {
+                let path = self.data_dir.join(&name);
+                let opened = regular_file::open(&path, Links::Refuse);
+                // Without a file, a chain ended meanwhile, and its lock file has another name.
+                let failed = |error| LedgerError::file("read", &path, io::Error::from(error));
+                if let Some(mut file) = opened.map_err(failed)? {
+                    copy(&name, &mut file)?;
+                    count += 1;
+                }
+            }
         }
         Ok(count)
     }

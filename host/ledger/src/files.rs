@@ -6,6 +6,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use portcullis_core::private::NotPrivate;
 #[cfg(target_os = "linux")]
 use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 
@@ -35,6 +36,24 @@ pub(super) fn create(path: &Path, content: &[u8]) -> Result<bool, LedgerError> {
         Err(error) => Err(failed(&error.error)),
         Ok(_) => sync_folder(folder).map(|()| true),
     }
+}
+
+/// Checks that a database and the files that SQLite keeps beside it are regular files, if they exist: SQLite follows
+/// links, and waits for a named pipe.
+pub(super) fn check_database(path: &Path) -> Result<(), LedgerError> {
+    for suffix in ["", "-journal", "-shm", "-wal"] {
+        let mut file = path.as_os_str().to_owned();
+        file.push(suffix);
+        let file = PathBuf::from(file);
+        let shown = || file.display().to_string();
+        let refused = match fs::symlink_metadata(&file) {
+            Ok(found) if found.is_symlink() => NotPrivate::Link(shown()),
+            Ok(found) if !found.is_file() => NotPrivate::Kind(shown(), "file"),
+            _ => continue,
+        };
+        return Err(LedgerError::file("use", &file, io::Error::from(refused)));
+    }
+    Ok(())
 }
 
 /// Writes to disk which files a folder has.

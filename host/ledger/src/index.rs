@@ -31,6 +31,7 @@ use self::forget::FileVersion;
 pub(super) use self::key::{call_of, first_key_at, key_of};
 pub(super) use self::slices::TextSearch;
 pub(super) use self::vocabulary::{CallClass, UNLISTED};
+use super::files::check_database;
 use super::storage::{ChainPosition, Storage};
 use super::{LedgerError, legacy, state};
 
@@ -213,7 +214,7 @@ impl RecordIndex {
 
 /// Removes the index, so that the next reader makes it anew.
 pub(super) fn remove(data_dir: &Path) {
-    for suffix in ["", "-wal", "-shm"] {
+    for suffix in ["", "-journal", "-shm", "-wal"] {
         let mut file = path(data_dir).into_os_string();
         file.push(suffix);
         // What cannot be removed is not used either: it is checked when it is opened.
@@ -228,6 +229,8 @@ pub(super) fn path(data_dir: &Path) -> PathBuf {
 
 /// Opens the index at a path, which must have our schema or none.
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    // What is a link or a pipe is removed like another program's file.
+    check_database(path).map_err(|error| rusqlite::Error::InvalidPath(error.to_string().into()))?;
     // SQLite gives the database's mode to its side files. If this fails, so does what follows.
     let _ = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
     let conn = Connection::open(path)?;

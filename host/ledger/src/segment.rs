@@ -12,11 +12,11 @@ mod writer;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use portcullis_core::private;
-use rustix::fs::{FlockOperation, OFlags, flock};
+use portcullis_core::regular_file::{self, Links};
+use rustix::fs::{FlockOperation, flock};
 
 use super::chain::ChainTip;
 use super::files::names_in;
@@ -185,7 +185,8 @@ impl Storage for Segments {
 
     fn finish(&self, chain: &str, end: ChainPosition, is_clean: bool) -> Result<(), LedgerError> {
         let path = path(&self.data_dir, chain, end.segment.max(1));
-        let finished = OpenOptions::new().write(true).open(&path).and_then(|file| {
+        let finished = regular_file::open_with(OpenOptions::new().write(true), &path, Links::Refuse);
+        let finished = finished.map_err(io::Error::from).and_then(|file| {
             // Its writer holds this lock while it lives.
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             if is_clean {
@@ -202,13 +203,7 @@ impl Storage for Segments {
 
 /// Opens a file for reading; `None` if there is none.
 fn open(path: &Path) -> Result<Option<File>, LedgerError> {
-    // Whatever else has this name, opening it does not wait.
-    let flags = OFlags::NONBLOCK.bits().cast_signed();
-    match OpenOptions::new().read(true).custom_flags(flags).open(path) {
-        Ok(file) => Ok(Some(file)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(LedgerError::file("read", path, error)),
-    }
+    regular_file::open(path, Links::Refuse).map_err(|error| LedgerError::file("read", path, io::Error::from(error)))
 }
 
 /// Returns the folder of the segments.

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use portcullis_core::private;
 use portcullis_core::trust::keep_out_of_git;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
-use super::files::WatchedFile;
+use super::files::{WatchedFile, check_database};
 use super::{LedgerError, chain, sealed_body, segment};
 
 /// The version of the schema, stored in `user_version`. Files of version 1 also hold records, which stay where they
@@ -73,11 +75,14 @@ pub(super) fn prepare(data_dir: &Path) -> Result<PathBuf, LedgerError> {
         return Err(LedgerError::OpenFolder { path: data_dir, mode });
     }
     for folder in [data_dir.join(chain::FOLDER), segment::folder(&data_dir), sealed_body::folder(&data_dir)] {
+        let checked = private::refuse_link(&folder);
+        checked.map_err(|error| LedgerError::file("use", &folder, io::Error::from(error)))?;
         folders.create(&folder).map_err(|e| failed(&folder, e))?;
     }
     // The names of these folders are on disk before anything in them counts.
     File::open(&data_dir).and_then(|folder| folder.sync_all()).map_err(|e| failed(&data_dir, e))?;
     let database = path(&data_dir);
+    check_database(&database)?;
     // SQLite gives the database's mode to its side files.
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&database);
     let file = file.map_err(|e| failed(&database, e))?;
@@ -114,6 +119,7 @@ pub(super) fn open_reader(data_dir: &Path) -> Result<Connection, LedgerError> {
     if !path.exists() {
         return Err(LedgerError::Missing(path));
     }
+    check_database(&path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(&path, flags).map_err(failed)?;
     harden(&conn, BUSY_TIMEOUT).map_err(failed)?;

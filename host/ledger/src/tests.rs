@@ -12,6 +12,7 @@ mod grants;
 mod index;
 mod keys;
 mod outcomes;
+mod planted;
 mod resuming;
 mod retention;
 mod runs;

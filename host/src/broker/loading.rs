@@ -18,10 +18,28 @@ use crate::private::{self, NotPrivate};
 /// The folder of compiled code within the state folder.
 const COMPILED: &str = "compiled";
 
+/// The folders within a data folder that brokers make. As links they would lead what is written there to a folder that
+/// has nothing to do with brokers.
+const OWN_FOLDERS: [&str; 12] = [
+    "announcements",
+    "chains",
+    "checkpoints",
+    "components",
+    "key-value",
+    "keys",
+    "logins",
+    "logs",
+    "records",
+    "run",
+    "scans",
+    "sources",
+];
+
 /// Makes the data folder, checks what is in it and beside it, and starts the plugin host, unless `host` runs already.
 pub(super) fn plugins(config: &Config, lock: &Lockfile, host: Option<&PluginHost>) -> Result<PluginHost, BuildError> {
     let made = DirBuilder::new().recursive(true).mode(private::FOLDER_MODE).create(&config.data_dir);
     made.map_err(|error| LedgerError::File { act: "create", path: config.data_dir.clone(), cause: error.to_string() })?;
+    OWN_FOLDERS.iter().try_for_each(|name| private::refuse_link(&config.data_dir.join(name)))?;
     private::narrow_folder(&config.data_dir.join("logs"))?;
     apart_from_grants(config, lock)?;
     report_unused_pins(config, lock);

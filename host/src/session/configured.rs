@@ -14,6 +14,7 @@ use super::change_throttle::ChangeThrottle;
 use super::continuations::Continuations;
 use super::discovery::{self, DiscoveryResults, PendingSource};
 use super::earlier_lists::EarlierLists;
+use super::list_records::ListRecorder;
 use super::listing::SessionCatalog;
 use super::lists::SessionLists;
 use super::source_client::AgentNotifier;
@@ -140,6 +141,8 @@ pub(super) struct ConfiguredSession {
     /// agent wants to hear of changes.
     tools: Mutex<Arc<ToolSnapshot>>,
     pub(super) refresh: ToolRefresh,
+    /// The records of what the sources list.
+    pub(super) list_records: Arc<ListRecorder>,
     /// The sources that were not waited for when the tools were listed. `None` before that, and once another task waits
     /// for them.
     pending: Mutex<Option<Vec<PendingSource>>>,
@@ -165,6 +168,7 @@ impl ConfiguredSession {
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
+            list_records: ListRecorder::new(&context.ledger, &caller.session),
             side,
             caller: Arc::new(caller),
             profile,
@@ -192,13 +196,8 @@ impl ConfiguredSession {
         let taken = cell.get_or_init(|| async {
             let mut carried = self.carried_answers(ItemKind::Tool);
             let client = self.client();
-            let asked = discovery::ask_all(
-                std::mem::take(&mut carried.unknown),
-                &self.context,
-                &self.caller,
-                &client,
-                ItemKind::Tool,
-            );
+            let asked =
+                discovery::ask_all(std::mem::take(&mut carried.unknown), &self.list_records, &client, ItemKind::Tool);
             // Boxed, as the compiler limits the nesting of futures.
             let DiscoveryResults { mut answered, mut pending } = Box::pin(asked).await;
             answered.extend(carried.answered);
@@ -274,6 +273,7 @@ impl ConfiguredSession {
     /// Ends the run. `why` says what interrupted it.
     pub(super) fn end(&self, status: RunStatus, why: Option<&str>) {
         self.stop_discovery();
+        self.list_records.report();
         if !self.side.ended.swap(true, Ordering::SeqCst) {
             self.context.session_durations.record(self.side.began.elapsed());
             let mut body = json!({ "status": status.as_str() });

@@ -11,11 +11,12 @@ use futures_util::future::{BoxFuture, join_all};
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::call::{Caller, Cause};
-use crate::context::{Context, DiscoveredSource, MAX_REMARKS, OfferedItems, Upstream};
+use super::list_records::ListRecorder;
+use crate::call::Cause;
+use crate::context::{DiscoveredSource, MAX_REMARKS, OfferedItems, Upstream};
 use crate::digest::Digest;
 use crate::item::{Item, ItemKind};
-use crate::ledger::{self, Event};
+use crate::ledger::EventKind;
 use crate::source::{SourceClient, SourceError};
 
 /// The longest time that a session waits for a source that it can begin without: an interpreter has started by then,
@@ -53,8 +54,7 @@ pub(super) struct DiscoveryResults {
 /// kinds unless the list is empty, `mcp.error` for a failure.
 pub(super) async fn ask_all(
     upstreams: Vec<Arc<Upstream>>,
-    context: &Context,
-    caller: &Caller,
+    records: &ListRecorder,
     client: &Arc<dyn SourceClient>,
     kind: ItemKind,
 ) -> DiscoveryResults {
@@ -62,7 +62,7 @@ pub(super) async fn ask_all(
     let listed = join_all(asked).await;
     let mut asked = DiscoveryResults::default();
     for (upstream, (listed, pending)) in upstreams.into_iter().zip(listed) {
-        let listed = noted(context, caller, kind, &upstream, listed);
+        let listed = noted(records, kind, &upstream, listed);
         asked.answered.push((upstream, listed));
         asked.pending.extend(pending);
     }
@@ -119,8 +119,7 @@ pub(super) fn question(
 
 /// Records what a source listed, or the cause of its failure.
 pub(super) fn noted(
-    context: &Context,
-    caller: &Caller,
+    records: &ListRecorder,
     kind: ItemKind,
     upstream: &Upstream,
     listed: Result<ListedItems, SourceError>,
@@ -129,7 +128,7 @@ pub(super) fn noted(
     match listed {
         Ok(listed) => {
             if !listed.old {
-                record_listed(context, caller, kind, upstream, &listed.offer);
+                record_listed(records, kind, upstream, &listed.offer);
             }
             Ok(listed)
         }
@@ -137,7 +136,7 @@ pub(super) fn noted(
             let cause = error.into_cause().under(format!("source `{name}`: "));
             let required = upstream.config.required;
             let body = json!({ "source": name, "error": cause.recorded(), "required": required });
-            record(context, caller, ledger::EventKind::McpError, body);
+            records.record(EventKind::McpError, name.as_str(), body);
             tracing::warn!(source = %name, required, "{cause}");
             Err(cause)
         }
@@ -146,7 +145,7 @@ pub(super) fn noted(
 
 /// Records each definition of tools and prompts, and one digest of all items of the other kinds, as there may be
 /// thousands.
-fn record_listed(context: &Context, caller: &Caller, kind: ItemKind, upstream: &Upstream, offer: &OfferedItems) {
+fn record_listed(records: &ListRecorder, kind: ItemKind, upstream: &Upstream, offer: &OfferedItems) {
     let (source, identity, count) = (&upstream.config.name, upstream.identity, offer.items.len());
     let named = |item: &Arc<Item>| json!({ kind.as_str(): &*item.name, "definition": item.digest });
     let (event, body) = match kind {
@@ -156,23 +155,19 @@ fn record_listed(context: &Context, caller: &Caller, kind: ItemKind, upstream: &
             if let Some(body) = body.as_object_mut().filter(|_| !offer.remarks.is_empty()) {
                 body.insert("remarks".to_owned(), json!(offer.remarks.iter().take(MAX_REMARKS).collect::<Vec<_>>()));
             }
-            (ledger::EventKind::McpConnected, body)
+            (EventKind::McpConnected, body)
         }
         _ if count == 0 => return,
         ItemKind::Prompt => {
             let prompts: Vec<_> = offer.items.iter().map(named).collect();
-            (ledger::EventKind::McpListed, json!({ "source": source, "count": count, "prompts": prompts }))
+            (EventKind::McpListed, json!({ "source": source, "count": count, "prompts": prompts }))
         }
         ItemKind::Resource | ItemKind::Template | ItemKind::Source => {
             let digests: String = offer.items.iter().map(|item| item.digest.to_string()).collect();
             let digest = Digest::of(digests.as_bytes());
             let body = json!({ "source": source, "kind": kind.as_str(), "count": count, "digest": digest });
-            (ledger::EventKind::McpListed, body)
+            (EventKind::McpListed, body)
         }
     };
-    record(context, caller, event, body);
-}
-
-pub(super) fn record(context: &Context, caller: &Caller, kind: ledger::EventKind, body: serde_json::Value) {
-    context.ledger.record(Event::new(kind, body).in_run(&caller.session));
+    records.record(event, &format!("{source} {}", kind.as_str()), body);
 }

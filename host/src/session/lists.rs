@@ -106,7 +106,7 @@ impl ConfiguredSession {
             }
         }
         let DiscoveryResults { mut answered, pending } =
-            discovery::ask_all(upstreams, &self.context, &self.caller, &self.client(), kind).await;
+            discovery::ask_all(upstreams, &self.list_records, &self.client(), kind).await;
         answered.extend(absent);
         if let Some(before) = place.as_ref() {
             answered = before.with_newer_results(answered);
@@ -126,7 +126,7 @@ impl ConfiguredSession {
         kind: ItemKind,
         listed: Result<ListedItems, SourceError>,
     ) {
-        let listed = discovery::noted(&self.context, &self.caller, kind, &upstream, listed);
+        let listed = discovery::noted(&self.list_records, kind, &upstream, listed);
         if listed.is_err() {
             return;
         }

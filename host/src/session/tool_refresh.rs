@@ -19,7 +19,7 @@ use super::lists::KINDS;
 use crate::config::ToolListUpdates;
 use crate::context::Upstream;
 use crate::item::ItemKind;
-use crate::ledger;
+use crate::ledger::EventKind;
 use crate::name::SourceName;
 use crate::sync::Mutex;
 
@@ -135,7 +135,7 @@ impl ConfiguredSession {
                 if kind != ItemKind::Tool {
                     return session.list_arrived(upstream, kind, listed).await;
                 }
-                if let Ok(listed) = discovery::noted(&session.context, &session.caller, kind, &upstream, listed) {
+                if let Ok(listed) = discovery::noted(&session.list_records, kind, &upstream, listed) {
                     session.replace_listed(&upstream, listed).await;
                 }
             });
@@ -147,7 +147,7 @@ impl ConfiguredSession {
         let asked = discovery::question(upstream, &self.client(), ItemKind::Tool);
         match timeout(LIST_TIMEOUT, asked).await {
             Ok(Ok(listed)) => {
-                let listed = discovery::noted(&self.context, &self.caller, ItemKind::Tool, upstream, Ok(listed));
+                let listed = discovery::noted(&self.list_records, ItemKind::Tool, upstream, Ok(listed));
                 if let Ok(listed) = listed {
                     let changed = self.replace_listed(upstream, listed).await;
                     // An agent that subscribed is told of each change that a source with `discovery = "snapshot"`
@@ -254,7 +254,7 @@ impl ConfiguredSession {
                 body.insert("further".to_owned(), json!(further));
             }
         }
-        self.record(ledger::EventKind::ListChanged, body);
+        self.list_records.record(EventKind::ListChanged, kind.as_str(), body);
         self.notify_change(kind);
         true
     }

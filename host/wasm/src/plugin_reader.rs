@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -13,6 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use portcullis_config::PluginRef;
 use portcullis_core::digest::Digest;
 use portcullis_core::lockfile::Lockfile;
+use portcullis_core::regular_file::{self, Links};
 use portcullis_net::oci::{self, ComponentReference, ComponentStore, OciError};
 use portcullis_net::signature::TrustedKey;
 
@@ -58,7 +59,8 @@ impl PluginReader {
     pub fn trusting(self, files: &[PathBuf]) -> Result<Self, PluginError> {
         let read = |file: &PathBuf| {
             let refuse = |reason: String| PluginError::Key { file: file.display().to_string(), reason };
-            let text = std::fs::read_to_string(file).map_err(|error| refuse(error.to_string()))?;
+            let text = regular_file::read_text(file, Links::Follow, MAX_KEY_BYTES)
+                .map_err(|error| refuse(error.to_string()))?;
             Ok((file.clone(), TrustedKey::from_pem(&text).map_err(|error| refuse(error.to_string()))?))
         };
         Ok(Self { keys: files.iter().map(read).collect::<Result<_, _>>()?, ..self })
@@ -165,6 +167,9 @@ impl PluginReader {
     }
 }
 
+/// The largest file with a public key, in bytes; a key has about 100.
+const MAX_KEY_BYTES: u64 = 64 << 10;
+
 /// The largest file with a signature, in bytes; a signature has about 100.
 const MAX_SIGNATURE_BYTES: u64 = 4 << 10;
 
@@ -179,7 +184,7 @@ fn signed(path: &Path, bytes: &[u8], keys: &[(PathBuf, TrustedKey)]) -> Result<(
     beside.push(".sig");
     let beside = PathBuf::from(beside);
     let mut text = String::new();
-    let read = File::open(&beside).and_then(|file| file.take(MAX_SIGNATURE_BYTES).read_to_string(&mut text));
+    let read = opened(&beside).and_then(|file| file.take(MAX_SIGNATURE_BYTES).read_to_string(&mut text));
     read.map_err(|error| refuse(&format!("{}: {error}", beside.display())))?;
     let signature = STANDARD.decode(text.trim()).map_err(|_| refuse(&format!("{} is not base64", beside.display())))?;
     match keys.iter().any(|(_, key)| key.made(&signature, bytes)) {
@@ -229,11 +234,16 @@ fn is_compiled(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == compiled::EXTENSION)
 }
 
+/// Opens a file that a configuration names: a repository may have put a device or a named pipe in its place.
+fn opened(path: &Path) -> io::Result<File> {
+    Ok(regular_file::open_with(File::options().read(true), path, Links::Follow)?)
+}
+
 fn file(path: &Path) -> Result<Vec<u8>, PluginError> {
     let plugin = path.display().to_string();
     let mut bytes = Vec::new();
     // One byte more than the limit, to tell a file that is too large from one that just fits.
-    let read = File::open(path).and_then(|file| file.take(limits::COMPONENT_BYTES + 1).read_to_end(&mut bytes));
+    let read = opened(path).and_then(|file| file.take(limits::COMPONENT_BYTES + 1).read_to_end(&mut bytes));
     read.map_err(|error| PluginError::Read { plugin: plugin.clone(), error })?;
     if bytes.len() as u64 > limits::COMPONENT_BYTES {
         let (needs, limit) = ("a larger file".into(), format!("{} MiB", limits::COMPONENT_BYTES >> 20));

@@ -7,6 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
+use portcullis_core::regular_file::{self, Links};
 use portcullis_net::egress::Reach;
 use url::Url;
 
@@ -142,8 +143,7 @@ fn settings(files: &[PathBuf]) -> Settings {
 }
 
 fn read(file: &Path) -> Option<String> {
-    let small = std::fs::metadata(file).ok()?.len() <= MAX_BYTES;
-    small.then(|| std::fs::read_to_string(file).ok()).flatten()
+    regular_file::read_text(file, Links::Follow, MAX_BYTES).ok()
 }
 
 fn npm(settings: &Settings, variable: impl Fn(&str) -> Option<String>) -> RegistryConfig {

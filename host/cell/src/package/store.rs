@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use portcullis_core::digest::Digest;
 use portcullis_core::name::SourceName;
+use portcullis_core::private;
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 
@@ -41,7 +42,7 @@ impl PackageStore {
         super::super::make_private_folder(&self.folder).map_err(io::Error::other)?;
         let path = self.folder.join("guard");
         let wait = move || {
-            let guard = File::create(path)?;
+            let guard = private::lock_file(&path)?;
             if flock(&guard, FlockOperation::NonBlockingLockExclusive).is_err() {
                 waits();
                 flock(&guard, FlockOperation::LockExclusive)?;
@@ -137,6 +138,19 @@ fn is_stage(path: &Path) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
+
+    #[tokio::test]
+    async fn a_guard_that_is_a_link_empties_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = PackageStore::new(dir.path(), &"files".parse().unwrap());
+        let victim = dir.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        fs::create_dir_all(&store.folder).unwrap();
+        std::os::unix::fs::symlink(&victim, store.folder.join("guard")).unwrap();
+        let refused = store.install_lock(|| {}).await.unwrap_err().to_string();
+        assert!(refused.contains("symbolic link") && refused.contains("guard'`"), "{refused}");
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    }
 
     #[tokio::test]
     async fn old_trees_go_once_nobody_holds_them() {

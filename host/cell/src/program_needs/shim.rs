@@ -5,6 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
+use portcullis_core::regular_file::{self, Links};
+
 use super::super::program_search::is_program;
 use super::super::{CellError, ProgramSearch};
 
@@ -126,6 +128,5 @@ fn words(file: &Path) -> Option<Vec<String>> {
 }
 
 fn read(file: &Path) -> Option<String> {
-    let small = std::fs::metadata(file).ok()?.len() <= MAX_BYTES;
-    small.then(|| std::fs::read_to_string(file).ok()).flatten()
+    regular_file::read_text(file, Links::Follow, MAX_BYTES).ok()
 }

@@ -127,6 +127,19 @@ fn a_shim_of_pyenv_is_the_interpreter_it_stands_for() {
 }
 
 #[test]
+fn a_version_file_that_is_a_pipe_or_a_device_is_not_waited_for() {
+    let home = Home::new();
+    home.python(".pyenv/versions/3.12.1");
+    home.file(".pyenv/shims/python", "#!/usr/bin/env bash\nexec pyenv exec\n");
+    home.file(".pyenv/version", "3.12\n");
+    // A cloned repository may have them.
+    home.link(".python-version", "/dev/zero");
+    rustix::fs::mkfifoat(rustix::fs::CWD, home.at(".node-version"), rustix::fs::Mode::RWXU).unwrap();
+    let needs = home.needs(&[".pyenv/shims"], &["python", "-m", "server"]);
+    assert_eq!(needs.program, home.at(".pyenv/versions/3.12.1/bin/python"));
+}
+
+#[test]
 fn shims_of_asdf_and_volta_are_read() {
     let home = Home::new();
     home.node(".asdf/installs/nodejs/20.1.0");

@@ -188,15 +188,18 @@ fn show(folder: &Path, json: bool) -> anyhow::Result<ExitCode> {
         let count = entry.units.len();
         output::text(&format!(
             "{}  {requested} → {name} {version} with {count} packages  {}  {}\n",
-            entry.source, entry.tree, entry.pinned
+            escape_hidden(&entry.source),
+            entry.tree,
+            escape_hidden(&entry.pinned)
         ))?;
     }
     for entry in lock.components() {
-        output::text(&format!("{}  {}  {}\n", escape_hidden(&entry.component), entry.digest, entry.accepted))?;
+        let (component, accepted) = (escape_hidden(&entry.component), escape_hidden(&entry.accepted));
+        output::text(&format!("{component}  {}  {accepted}\n", entry.digest))?;
     }
     for entry in lock.items() {
-        let (kind, name) = (entry.kind.as_str(), escape_hidden(&entry.name));
-        output::text(&format!("{}  {kind} {name}  {}  {}\n", entry.source, entry.digest, entry.accepted))?;
+        let (source, kind, name) = (escape_hidden(&entry.source), entry.kind.as_str(), escape_hidden(&entry.name));
+        output::text(&format!("{source}  {kind} {name}  {}  {}\n", entry.digest, escape_hidden(&entry.accepted)))?;
     }
     if lock.items().is_empty() && lock.packages().is_empty() && lock.components().is_empty() {
         output::message("nothing was accepted yet (`portcullis lock accept`)");

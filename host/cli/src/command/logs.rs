@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use portcullis::config::Endpoint;
 use portcullis::name::SourceName;
 use portcullis::source::log_file;
@@ -168,6 +168,9 @@ impl Tail {
 }
 
 fn open(path: &Path) -> anyhow::Result<BufReader<File>> {
+    // A named pipe would be waited for, and a device has no end.
+    let is_other = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+    ensure!(!is_other, "{}: it is not a regular file; remove it", unreadable(path));
     Ok(BufReader::new(File::open(path).with_context(|| unreadable(path))?))
 }
 

@@ -1,9 +1,9 @@
 //! Reads one server from a client's file.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
 use std::path::Path;
 
+use portcullis_core::regular_file::{self, Links};
 use portcullis_core::secret::ConfigValue;
 use serde_json::{Map, Value};
 
@@ -346,18 +346,12 @@ fn env(name: &str, json: &Value, around: &ExpansionContext<'_>, import: &mut Imp
 
 /// Reads a file of variables, which is a short text.
 fn read_variables(path: &Path, around: &ExpansionContext<'_>) -> std::io::Result<String> {
-    let mut text = String::new();
     if !(around.may_read)(path) {
         return Err(std::io::Error::other(
             "it is outside of the project of a file that somebody else may have written",
         ));
     }
-    // A device or a named pipe would never end.
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(std::io::Error::other("it is not a regular file"));
-    }
-    std::fs::File::open(path)?.take(MAX_VARIABLES_BYTES).read_to_string(&mut text)?;
-    Ok(text)
+    regular_file::read_text(path, Links::Follow, MAX_VARIABLES_BYTES)
 }
 
 /// Returns exposed names of tools for a list of their own names.

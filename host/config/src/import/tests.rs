@@ -128,6 +128,18 @@ fn what_cannot_be_imported_gets_one_clear_error() {
 }
 
 #[test]
+fn more_servers_than_a_configuration_may_have_are_refused_before_anything_is_made_of_them() {
+    let file = |count: usize| {
+        let servers: Vec<String> = (0..count).map(|number| format!(r#""s{number}": {{"command": "x"}}"#)).collect();
+        format!(r#"{{"mcpServers": {{{}}}}}"#, servers.join(","))
+    };
+    let refused = import(&file(50_000)).unwrap_err();
+    assert_eq!(refused, ImportError::TooMany(50_000));
+    assert!(refused.to_string().contains("has 50000 servers, and a configuration has at most 1024"), "{refused}");
+    assert_eq!(import(&file(MAX_SOURCES + 1)).unwrap_err(), ImportError::TooMany(MAX_SOURCES + 1));
+}
+
+#[test]
 fn a_server_that_cannot_be_taken_over_leaves_the_others_alone() {
     let (imported, config) = imported(
         r#"{"mcpServers": {

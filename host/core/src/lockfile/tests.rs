@@ -32,6 +32,45 @@ fn a_lock_reads_back_and_says_what_changed() {
 }
 
 #[test]
+fn a_lock_file_that_is_a_link_a_pipe_or_too_large_is_refused_and_never_read_to_an_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = Lockfile::path(dir.path());
+    let mut refused = || {
+        let error = Lockfile::load(dir.path()).unwrap_err().to_string();
+        std::fs::remove_file(&path).unwrap();
+        assert!(error.starts_with(&format!("{}: it is ", path.display())), "{error}");
+        error
+    };
+    std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+    let error = refused();
+    assert!(error.contains(&format!("run `rm '{}'`", path.display())), "{error}");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+    let error = refused();
+    assert!(error.contains("not a file: remove it with `rm -r '"), "{error}");
+    // It has a size and no content.
+    std::fs::File::create(&path).unwrap().set_len(MAX_BYTES + 1).unwrap();
+    let error = refused();
+    assert!(error.contains(&format!("larger than {MAX_BYTES} bytes")) && error.contains("remove it"), "{error}");
+    assert_eq!(Lockfile::load(dir.path()).unwrap().items(), []);
+}
+
+#[test]
+fn a_guard_that_is_a_link_changes_neither_the_lock_file_nor_what_it_leads_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, victim) = (dir.path().join("data"), dir.path().join("victim"));
+    std::fs::create_dir(&data).unwrap();
+    std::fs::write(&victim, "precious").unwrap();
+    std::os::unix::fs::symlink(&victim, data.join(GUARD_NAME)).unwrap();
+    let accept = || Lockfile::change(&data, |lock| lock.accept(&plain(), Digest::of(b"")));
+    let error = accept().unwrap_err().to_string();
+    assert!(error.contains(".portcullis.lock.guard: it is a symbolic link") && error.contains("run `rm '"), "{error}");
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+    assert!(!Lockfile::path(&data).exists());
+    std::fs::remove_file(data.join(GUARD_NAME)).unwrap();
+    accept().unwrap();
+}
+
+#[test]
 fn a_damaged_lock_is_an_error_not_an_empty_lock() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(FILE_NAME);

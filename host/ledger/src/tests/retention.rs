@@ -346,7 +346,7 @@ async fn a_copy_that_is_made_while_a_broker_writes_has_what_its_lock_file_says()
     append(&ledger, 5).await;
     let before = files(dir.path(), ledger.chain()).len();
     let runtime = tokio::runtime::Handle::current();
-    let copied = LedgerFiles::of(dir.path()).unwrap().copy_each(|path| {
+    let copied = LedgerFiles::of(dir.path()).unwrap().copy_each(|path, _| {
         if path.starts_with("chains") {
             tokio::task::block_in_place(|| runtime.block_on(append(&ledger, 60)));
         }

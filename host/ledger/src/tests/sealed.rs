@@ -234,7 +234,7 @@ async fn the_data_keys_are_among_the_files_of_a_ledger() {
     ledger.close().await;
     let mut paths = Vec::new();
     let files = LedgerFiles::of(dir.path()).unwrap();
-    let listed = files.copy_each(|path| {
+    let listed = files.copy_each(|path, _| {
         paths.push(path.to_owned());
         Ok::<_, LedgerError>(())
     });

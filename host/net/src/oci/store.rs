@@ -1,11 +1,12 @@
 //! The store of downloads, by digest: a file for each manifest and each component.
 
-use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::fs;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use portcullis_core::digest::Digest;
 use portcullis_core::limits;
+use portcullis_core::regular_file::{self, Links};
 
 use super::OciError;
 
@@ -81,10 +82,8 @@ fn signatures_of(manifest: &Path) -> PathBuf {
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    // One byte more than the largest component: a file with more bytes was altered.
-    File::open(path)?.take(limits::COMPONENT_BYTES + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    // A file with more bytes than the largest component was altered.
+    regular_file::read(path, Links::Refuse, limits::COMPONENT_BYTES)
 }
 
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use super::body::ARRIVAL;
 use super::reply::HttpRefusal;
+use crate::escape::escape_hidden_json;
 use crate::front::backend::Backend;
 use crate::gate::{GivenAnswer, InboxError};
 use crate::protocol::RpcError;
@@ -74,8 +75,11 @@ fn refused(status: StatusCode, message: impl Into<String>) -> HttpRefusal {
     HttpRefusal::new(status, RpcError::INVALID_REQUEST, message)
 }
 
+/// Returns an answer as `--json` of the command line writes it: what would hide in a question, or act on a terminal that
+/// shows it, is escaped.
 fn json(value: &impl serde::Serialize) -> Response {
-    ([(CONTENT_TYPE, "application/json")], serde_json::json!(value).to_string()).into_response()
+    let text = serde_json::json!(value).to_string();
+    ([(CONTENT_TYPE, "application/json")], escape_hidden_json(&text).into_owned()).into_response()
 }
 
 async fn read(body: Body) -> Result<GivenAnswer, HttpRefusal> {

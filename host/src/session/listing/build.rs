@@ -216,14 +216,15 @@ impl ConfiguredSession {
             if let Some(body) = body.as_object_mut().filter(|_| further > 0) {
                 body.insert("further".to_owned(), json!(further));
             }
-            self.record(EventKind::ListFiltered, body);
+            self.list_records.record(EventKind::ListFiltered, kind.as_str(), body);
         }
     }
 
     /// Records and logs what the scanner found in one source's definitions for the first time. No text of the source is
     /// repeated there: `check` and `status` show it.
     fn record_flagged(&self, flagged: &[FlaggedDefinition]) {
-        let Some(source) = flagged.first().map(|flagged| &flagged.source) else { return };
+        let Some(FlaggedDefinition { source, kind, .. }) = flagged.first() else { return };
+        let about = format!("{source} {}", kind.as_str());
         let (named, further) = flagged.split_at(flagged.len().min(MAX_REMARKS));
         let switch = self.context.config.data_dir_switch();
         for flagged in named {
@@ -249,7 +250,7 @@ impl ConfiguredSession {
         let named: Vec<_> = named.collect();
         let further: Vec<_> = further.iter().map(|flagged| flagged.definition).collect();
         let body = json!({ "source": source, "definitions": named, "further": further });
-        self.record(EventKind::DefinitionFlagged, body);
+        self.list_records.record(EventKind::DefinitionFlagged, &about, body);
     }
 
     /// Records the repairs of a source's input schemas that were made for the first time.
@@ -264,7 +265,7 @@ impl ConfiguredSession {
         let named: Vec<_> = named.collect();
         let further: Vec<_> = further.iter().map(|tool| tool.item.digest).collect();
         let body = json!({ "source": upstream.config.name, "tools": named, "further": further });
-        self.record(EventKind::SchemaRepaired, body);
+        self.list_records.record(EventKind::SchemaRepaired, upstream.config.name.as_str(), body);
     }
 
     /// Records that a member of a group offers another tool under the same name.

@@ -1,6 +1,6 @@
 //! `portcullis audit archive` and `restore`: a copy of the ledger in one file.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path};
@@ -30,15 +30,10 @@ pub(super) fn archive(folder: &Path, path: &Path) -> anyhow::Result<ExitCode> {
     let failed = || format!("cannot write {}", path.display());
     let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let mut archive = ZipWriter::new(BufWriter::new(created.with_context(failed)?));
-    let written = files.copy_each::<anyhow::Error>(|name| {
-        let mut file = match File::open(folder.join(name)) {
-            // A chain ended meanwhile, and its lock file has another name.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            file => file.with_context(|| format!("cannot read {}", folder.join(name).display()))?,
-        };
+    let written = files.copy_each::<anyhow::Error>(|name, file| {
         let options = SimpleFileOptions::default().unix_permissions(0o600).large_file(true);
         archive.start_file_from_path(name, options).with_context(failed)?;
-        io::copy(&mut file, &mut archive).with_context(failed).map(drop)
+        io::copy(file, &mut archive).with_context(failed).map(drop)
     });
     let finished = written.and_then(|count| {
         let mut file = archive.finish().with_context(failed)?;
