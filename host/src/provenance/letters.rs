@@ -51,26 +51,15 @@ pub(super) enum Class {
 }
 
 impl Class {
-    const TABLE: [Self; 256] = {
-        let mut table = [Self::Hidden; 256];
-        let mut byte = 0_u8;
-        while byte < 128 {
-            table[byte as usize] = match byte {
-                b'a'..=b'z' | b'A'..=b'Z' => Self::Letter,
-                b'0'..=b'9' => Self::Digit,
-                b'\x1f' => Self::Joint,
-                b'\t' | b'\n' | b'\r' => Self::Sign,
-                byte if byte.is_ascii_control() => Self::Hidden,
-                _ => Self::Sign,
-            };
-            byte += 1;
-        }
-        table
-    };
-
     #[inline]
     pub(super) fn of(byte: u8) -> Self {
-        Self::TABLE[usize::from(byte)]
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' => Self::Letter,
+            b'0'..=b'9' => Self::Digit,
+            b'\x1f' => Self::Joint,
+            b'\t' | b'\n' | b'\r' | b' '..=b'~' => Self::Sign,
+            _ => Self::Hidden,
+        }
     }
 
     /// Reports whether several of them are read as one run.

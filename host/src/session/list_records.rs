@@ -159,7 +159,7 @@ impl MergedRecord {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
     use std::time::Duration;
 
     use super::*;

@@ -35,7 +35,7 @@ fn a_lock_reads_back_and_says_what_changed() {
 fn a_lock_file_that_is_a_link_a_pipe_or_too_large_is_refused_and_never_read_to_an_end() {
     let dir = tempfile::tempdir().unwrap();
     let path = Lockfile::path(dir.path());
-    let mut refused = || {
+    let refused = || {
         let error = Lockfile::load(dir.path()).unwrap_err().to_string();
         std::fs::remove_file(&path).unwrap();
         assert!(error.starts_with(&format!("{}: it is ", path.display())), "{error}");

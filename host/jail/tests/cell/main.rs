@@ -5,8 +5,9 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::LazyLock;
 
 use portcullis_jail::{CellRefusal, CellSpec, LaunchSpec, Launcher, Mount, RunningLauncher, StartedCell};
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -43,7 +44,7 @@ fn each(test: impl Fn(As) + Copy + Send + 'static) {
         // Credentials are per thread, and this thread starts the launcher.
         let ordinary = move || {
             // Only the user who runs the tests can make the copy.
-            COPY.with(|_| ());
+            LazyLock::force(&COPY);
             set_thread_groups(&[]).unwrap();
             let (user, group) = (Uid::from_raw(4242), Gid::from_raw(4242));
             set_thread_res_gid(group, group, group).unwrap();
@@ -71,20 +72,26 @@ fn shell(script: &str) -> LaunchSpec {
     }
 }
 
-thread_local! {
-    /// A copy of the launcher that every user can execute, as the build folder may be closed to ordinary users.
-    static COPY: TempDir = {
-        let folder = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap();
-        // Copied by another process: a child that this process is just starting must not inherit a descriptor for
-        // writing, with which the copy could not be executed.
-        let made = Command::new("cp").arg(env!("CARGO_BIN_EXE_portcullis-jail")).arg(folder.path().join("jail")).status();
-        assert!(made.unwrap().success());
-        folder
-    };
+/// A copy of the launcher that every user can execute, as the build folder may be closed to ordinary users.
+struct LauncherCopy {
+    path: PathBuf,
+    /// Removes the copy once this process has ended. A test that has become an ordinary user cannot.
+    _remover: Child,
 }
 
+static COPY: LazyLock<LauncherCopy> = LazyLock::new(|| {
+    let folder = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap().keep();
+    // Copied by another process: a child that this process is just starting must not inherit a descriptor for writing,
+    // with which the copy could not be executed.
+    let made = Command::new("cp").arg(env!("CARGO_BIN_EXE_portcullis-jail")).arg(folder.join("jail")).status();
+    assert!(made.unwrap().success());
+    let mut remover = Command::new("sh");
+    remover.args(["-c", "cat; rm -r -- \"$0\""]).arg(&folder).stdin(Stdio::piped());
+    LauncherCopy { path: folder.join("jail"), _remover: remover.spawn().unwrap() }
+});
+
 fn launcher() -> Launcher {
-    Launcher::Path(COPY.with(|folder| folder.path().join("jail")))
+    Launcher::Path(COPY.path.clone())
 }
 
 fn start(launch: &LaunchSpec) -> StartedCell {

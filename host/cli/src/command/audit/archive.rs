@@ -115,6 +115,8 @@ pub(super) fn restore(path: &Path, folder: &Path, keys: &[PublicKey], json: bool
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
+    use std::fs::File;
+
     use super::*;
 
     #[test]
