@@ -19,7 +19,7 @@ mod uv;
 use std::io;
 use std::path::Path;
 
-use portcullis_core::regular_file::{self, Links};
+use portcullis_core::private::regular_file::{self, Symlinks};
 
 pub(crate) use command::{PackageCommand, PackageManager};
 pub use install::{InstallReport, PackageUpdate};
@@ -48,5 +48,5 @@ fn is_program_within(program: &Path, folder: &Path) -> bool {
 /// Reads a file that an installer wrote. A symbolic link is refused, since it could lead anywhere, and so is a pipe, from
 /// which nothing may ever come.
 fn read_limited(file: &Path, max_bytes: u64) -> io::Result<String> {
-    regular_file::read_text(file, Links::Refuse, max_bytes)
+    regular_file::read_text(file, Symlinks::Refuse, max_bytes)
 }

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use portcullis_core::regular_file::{self, Links};
+use portcullis_core::private::regular_file::{self, Symlinks};
 
 use super::symlinks::follow;
 use super::{CellError, ProgramSearch, system_mounts};
@@ -353,7 +353,7 @@ fn unreadable(path: &Path) -> CellError {
 /// Returns what follows `#!` in the first line of a file.
 fn first_line(file: &Path) -> Option<String> {
     let mut head = Vec::new();
-    regular_file::open(file, Links::Follow).ok()??.take(MAX_HEAD_BYTES).read_to_end(&mut head).ok()?;
+    regular_file::open(file, Symlinks::Follow).ok()??.take(MAX_HEAD_BYTES).read_to_end(&mut head).ok()?;
     Some(String::from_utf8_lossy(head.strip_prefix(b"#!")?).lines().next()?.trim().to_owned())
 }
 

@@ -18,7 +18,6 @@ pub mod name;
 pub mod principal;
 pub mod private;
 pub mod protocol;
-pub mod regular_file;
 pub mod sealing_key;
 pub mod secret;
 pub mod sync;

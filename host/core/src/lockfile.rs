@@ -12,8 +12,8 @@ use crate::digest::Digest;
 use crate::item::{Item, ItemKind};
 use crate::name::SourceName;
 use crate::private;
+use crate::private::regular_file::{self, Symlinks};
 use crate::protocol::Json;
-use crate::regular_file::{self, Links};
 
 pub(crate) use resolved::tree_of;
 pub use resolved::{PackageVersion, ResolvedPackage};
@@ -187,7 +187,7 @@ impl Lockfile {
     /// If the file cannot be read or parsed: a damaged lock file must not be taken for "nothing was ever accepted".
     pub fn load(data_dir: &Path) -> Result<Self, LockError> {
         let path = Self::path(data_dir);
-        let text = match regular_file::read_text(&path, Links::Refuse, MAX_BYTES) {
+        let text = match regular_file::read_text(&path, Symlinks::Refuse, MAX_BYTES) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Ok(Self { version: VERSION, ..Self::default() });

@@ -2,13 +2,15 @@
 //!
 //! A file that others may write is refused and not repaired, because they may have written to it already.
 
+pub mod regular_file;
+
 use std::fs::{DirBuilder, File, Metadata, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
+use self::regular_file::Symlinks;
 use crate::escape::shell_word;
-use crate::regular_file::{self, Links};
 
 /// The mode of private folders.
 pub const FOLDER_MODE: u32 = 0o700;
@@ -148,7 +150,7 @@ pub fn narrow_folder(path: &Path) -> Result<(), NotPrivate> {
 /// # Errors
 /// [`NotPrivate`]
 pub fn open(path: &Path) -> Result<Option<File>, NotPrivate> {
-    let Some(file) = regular_file::open(path, Links::Refuse)? else { return Ok(None) };
+    let Some(file) = regular_file::open(path, Symlinks::Refuse)? else { return Ok(None) };
     let metadata = file.metadata().map_err(|error| NotPrivate::io(path, error))?;
     check(path, &metadata, FILE_MODE)?;
     Ok(Some(file))
@@ -232,7 +234,7 @@ pub fn lock_file(path: &Path) -> Result<File, NotPrivate> {
     // Also to read: a named pipe that nobody reads could not be told from other errors.
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
-    regular_file::open_with(&mut options, path, Links::Refuse)
+    regular_file::open_with(&mut options, path, Symlinks::Refuse)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_core::digest::{Digest, hex};
-use portcullis_core::regular_file::{self, Links};
+use portcullis_core::private::regular_file::{self, Symlinks};
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest as _, Sha256};
 
@@ -220,7 +220,7 @@ fn read_line(path: &Path) -> Option<String> {
 
 /// Opens a lock file. What is no file counts as none: a broker makes neither a link nor a named pipe.
 fn open(path: &Path) -> Option<File> {
-    regular_file::open(path, Links::Refuse).ok().flatten()
+    regular_file::open(path, Symlinks::Refuse).ok().flatten()
 }
 
 /// Parses a hash of 64 hexadecimal digits.

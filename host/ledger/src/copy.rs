@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use portcullis_core::regular_file::{self, Links};
+use portcullis_core::private::regular_file::{self, Symlinks};
 
 use super::files::names_in;
 use super::segment::{self, Segments};
@@ -45,8 +45,9 @@ impl LedgerFiles {
         Ok(Self { data_dir: data_dir.to_owned(), _nothing_is_removed: nothing_is_removed })
     }
 
-    /// Calls `copy` with the path of each file in the data folder and its content, and returns their number. What says how far a chain
-    /// had come is copied before the files of chains are listed, so that the copy has at least that much.
+    /// Calls `copy` with the path of each file in the data folder and its content, and returns their number. What says
+    /// how far a chain had come is copied before the files of chains are listed, so that the copy has at least that
+    /// much.
     ///
     /// # Errors
     /// The error of `copy`, or the [`LedgerError`] that occurred.
@@ -63,7 +64,7 @@ impl LedgerFiles {
             names.sort_unstable();
             for name in names.iter().map(|name| folder.join(name)) {
                 let path = self.data_dir.join(&name);
-                let opened = regular_file::open(&path, Links::Refuse);
+                let opened = regular_file::open(&path, Symlinks::Refuse);
                 // Without a file, a chain ended meanwhile, and its lock file has another name.
                 let failed = |error| LedgerError::file("read", &path, io::Error::from(error));
                 if let Some(mut file) = opened.map_err(failed)? {

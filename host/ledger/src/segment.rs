@@ -15,7 +15,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use portcullis_core::private;
-use portcullis_core::regular_file::{self, Links};
+use portcullis_core::private::regular_file::{self, Symlinks};
 use rustix::fs::{FlockOperation, flock};
 
 use super::chain::ChainTip;
@@ -185,7 +185,7 @@ impl Storage for Segments {
 
     fn finish(&self, chain: &str, end: ChainPosition, is_clean: bool) -> Result<(), LedgerError> {
         let path = path(&self.data_dir, chain, end.segment.max(1));
-        let finished = regular_file::open_with(OpenOptions::new().write(true), &path, Links::Refuse);
+        let finished = regular_file::open_with(OpenOptions::new().write(true), &path, Symlinks::Refuse);
         let finished = finished.map_err(io::Error::from).and_then(|file| {
             // Its writer holds this lock while it lives.
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
@@ -203,7 +203,7 @@ impl Storage for Segments {
 
 /// Opens a file for reading; `None` if there is none.
 fn open(path: &Path) -> Result<Option<File>, LedgerError> {
-    regular_file::open(path, Links::Refuse).map_err(|error| LedgerError::file("read", path, io::Error::from(error)))
+    regular_file::open(path, Symlinks::Refuse).map_err(|error| LedgerError::file("read", path, io::Error::from(error)))
 }
 
 /// Returns the folder of the segments.

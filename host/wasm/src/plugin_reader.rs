@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use portcullis_config::PluginRef;
 use portcullis_core::digest::Digest;
 use portcullis_core::lockfile::Lockfile;
-use portcullis_core::regular_file::{self, Links};
+use portcullis_core::private::regular_file::{self, Symlinks};
 use portcullis_net::oci::{self, ComponentReference, ComponentStore, OciError};
 use portcullis_net::signature::TrustedKey;
 
@@ -59,7 +59,7 @@ impl PluginReader {
     pub fn trusting(self, files: &[PathBuf]) -> Result<Self, PluginError> {
         let read = |file: &PathBuf| {
             let refuse = |reason: String| PluginError::Key { file: file.display().to_string(), reason };
-            let text = regular_file::read_text(file, Links::Follow, MAX_KEY_BYTES)
+            let text = regular_file::read_text(file, Symlinks::Follow, MAX_KEY_BYTES)
                 .map_err(|error| refuse(error.to_string()))?;
             Ok((file.clone(), TrustedKey::from_pem(&text).map_err(|error| refuse(error.to_string()))?))
         };
@@ -236,7 +236,7 @@ fn is_compiled(path: &Path) -> bool {
 
 /// Opens a file that a configuration names: a repository may have put a device or a named pipe in its place.
 fn opened(path: &Path) -> io::Result<File> {
-    Ok(regular_file::open_with(File::options().read(true), path, Links::Follow)?)
+    Ok(regular_file::open_with(File::options().read(true), path, Symlinks::Follow)?)
 }
 
 fn file(path: &Path) -> Result<Vec<u8>, PluginError> {

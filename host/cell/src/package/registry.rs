@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use portcullis_core::regular_file::{self, Links};
+use portcullis_core::private::regular_file::{self, Symlinks};
 use portcullis_net::egress::Reach;
 use url::Url;
 
@@ -143,7 +143,7 @@ fn settings(files: &[PathBuf]) -> Settings {
 }
 
 fn read(file: &Path) -> Option<String> {
-    regular_file::read_text(file, Links::Follow, MAX_BYTES).ok()
+    regular_file::read_text(file, Symlinks::Follow, MAX_BYTES).ok()
 }
 
 fn npm(settings: &Settings, variable: impl Fn(&str) -> Option<String>) -> RegistryConfig {

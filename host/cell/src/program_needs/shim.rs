@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use portcullis_core::regular_file::{self, Links};
+use portcullis_core::private::regular_file::{self, Symlinks};
 
 use super::super::program_search::is_program;
 use super::super::{CellError, ProgramSearch};
@@ -128,5 +128,5 @@ fn words(file: &Path) -> Option<Vec<String>> {
 }
 
 fn read(file: &Path) -> Option<String> {
-    regular_file::read_text(file, Links::Follow, MAX_BYTES).ok()
+    regular_file::read_text(file, Symlinks::Follow, MAX_BYTES).ok()
 }

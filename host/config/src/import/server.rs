@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use portcullis_core::regular_file::{self, Links};
+use portcullis_core::private::regular_file::{self, Symlinks};
 use portcullis_core::secret::ConfigValue;
 use serde_json::{Map, Value};
 
@@ -351,7 +351,7 @@ fn read_variables(path: &Path, around: &ExpansionContext<'_>) -> std::io::Result
             "it is outside of the project of a file that somebody else may have written",
         ));
     }
-    regular_file::read_text(path, Links::Follow, MAX_VARIABLES_BYTES)
+    regular_file::read_text(path, Symlinks::Follow, MAX_VARIABLES_BYTES)
 }
 
 /// Returns exposed names of tools for a list of their own names.

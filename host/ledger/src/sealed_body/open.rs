@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use portcullis_core::age::Identity;
+use portcullis_core::private::regular_file::{self, Symlinks};
 use portcullis_core::protocol::Json;
-use portcullis_core::regular_file::{self, Links};
 use serde_json::{Map, Value};
 
 use super::data_key::DataKey;
@@ -66,7 +66,7 @@ impl BodyOpener {
     fn key(&self, name: KeyName) -> Option<Arc<DataKey>> {
         let find = |name: &KeyName| {
             let mut file = Vec::new();
-            let found = regular_file::open(&name.path(&self.data_dir), Links::Refuse).ok()??;
+            let found = regular_file::open(&name.path(&self.data_dir), Symlinks::Refuse).ok()??;
             found.take(MAX_FILE).read_to_end(&mut file).ok()?;
             let bytes = self.identities.iter().find_map(|identity| age_file::decrypted(&file, identity))?;
             DataKey::of(&bytes).map(Arc::new)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use portcullis_core::digest::Digest;
 use portcullis_core::limits;
-use portcullis_core::regular_file::{self, Links};
+use portcullis_core::private::regular_file::{self, Symlinks};
 
 use super::OciError;
 
@@ -83,7 +83,7 @@ fn signatures_of(manifest: &Path) -> PathBuf {
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     // A file with more bytes than the largest component was altered.
-    regular_file::read(path, Links::Refuse, limits::COMPONENT_BYTES)
+    regular_file::read(path, Symlinks::Refuse, limits::COMPONENT_BYTES)
 }
 
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {

@@ -8,11 +8,11 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-use crate::private::NotPrivate;
+use super::NotPrivate;
 
 /// What is done with a path that is a symbolic link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Links {
+pub enum Symlinks {
     /// The file that it leads to is opened: the user may keep the file elsewhere.
     Follow,
     /// It is refused: the folder that has it may not be the user's own work.
@@ -23,7 +23,7 @@ pub enum Links {
 ///
 /// # Errors
 /// [`NotPrivate::Link`] and [`NotPrivate::Kind`] if it is something else; [`NotPrivate::Io`].
-pub fn open(path: &Path, links: Links) -> Result<Option<File>, NotPrivate> {
+pub fn open(path: &Path, links: Symlinks) -> Result<Option<File>, NotPrivate> {
     match open_with(File::options().read(true), path, links) {
         Err(NotPrivate::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         opened => opened.map(Some),
@@ -34,13 +34,13 @@ pub fn open(path: &Path, links: Links) -> Result<Option<File>, NotPrivate> {
 ///
 /// # Errors
 /// As for [`open`], and [`NotPrivate::Io`] if there is no file and the options create none.
-pub fn open_with(options: &mut OpenOptions, path: &Path, links: Links) -> Result<File, NotPrivate> {
+pub fn open_with(options: &mut OpenOptions, path: &Path, links: Symlinks) -> Result<File, NotPrivate> {
     // Opening must not block if the path is a named pipe.
-    let flags = OFlags::NONBLOCK | if links == Links::Refuse { OFlags::NOFOLLOW } else { OFlags::empty() };
+    let flags = OFlags::NONBLOCK | if links == Symlinks::Refuse { OFlags::NOFOLLOW } else { OFlags::empty() };
     let not_a_file = || NotPrivate::Kind(path.display().to_string(), "file");
     let is_link = || std::fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
     let file = options.custom_flags(flags.bits().cast_signed()).open(path).map_err(|error| match error.kind() {
-        _ if links == Links::Refuse && is_link() => NotPrivate::Link(path.display().to_string()),
+        _ if links == Symlinks::Refuse && is_link() => NotPrivate::Link(path.display().to_string()),
         // Of a socket or of a pipe that nobody reads.
         _ if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => not_a_file(),
         _ => NotPrivate::io(path, error),
@@ -53,7 +53,7 @@ pub fn open_with(options: &mut OpenOptions, path: &Path, links: Links) -> Result
 ///
 /// # Errors
 /// As for [`open`]; if there is no file; or if it has more bytes.
-pub fn read(path: &Path, links: Links, max: u64) -> io::Result<Vec<u8>> {
+pub fn read(path: &Path, links: Symlinks, max: u64) -> io::Result<Vec<u8>> {
     let file = open_with(File::options().read(true), path, links)?;
     let mut bytes = Vec::new();
     let read = file.take(max.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -68,7 +68,7 @@ pub fn read(path: &Path, links: Links, max: u64) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// As for [`read`]; or if it is not UTF-8.
-pub fn read_text(path: &Path, links: Links, max: u64) -> io::Result<String> {
+pub fn read_text(path: &Path, links: Symlinks, max: u64) -> io::Result<String> {
     String::from_utf8(read(path, links, max)?).map_err(|error| {
         let place = error.utf8_error().valid_up_to();
         io::Error::new(io::ErrorKind::InvalidData, format!("it is not UTF-8 at byte {place}"))
@@ -93,7 +93,7 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RWXU).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
         let read = |name: &str, links| read_text(&at(name), links, 4).map_err(|error| error.to_string());
-        for links in [Links::Follow, Links::Refuse] {
+        for links in [Symlinks::Follow, Symlinks::Refuse] {
             assert_eq!(read("file", links), Ok("text".to_owned()));
             for name in ["pipe", "socket", "."] {
                 let error = read(name, links).unwrap_err();
@@ -103,9 +103,9 @@ mod tests {
             assert!(open(&at("absent"), links).unwrap().is_none());
             assert!(read_text(&at("file"), links, 3).unwrap_err().to_string().contains("larger than 3 bytes"));
         }
-        assert_eq!(read("link", Links::Follow), Ok("text".to_owned()));
-        assert!(read("link", Links::Refuse).unwrap_err().contains("is a symbolic link, which is not followed here"));
-        assert!(read("zero", Links::Follow).unwrap_err().contains("is not a file"));
-        assert!(read("zero", Links::Refuse).unwrap_err().contains("run `rm '"));
+        assert_eq!(read("link", Symlinks::Follow), Ok("text".to_owned()));
+        assert!(read("link", Symlinks::Refuse).unwrap_err().contains("is a symbolic link, which is not followed here"));
+        assert!(read("zero", Symlinks::Follow).unwrap_err().contains("is not a file"));
+        assert!(read("zero", Symlinks::Refuse).unwrap_err().contains("run `rm '"));
     }
 }
