@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::LazyLock;
 
 use portcullis_jail::{CellRefusal, CellSpec, LaunchSpec, Launcher, Mount, RunningLauncher, StartedCell};
@@ -75,8 +75,9 @@ fn shell(script: &str) -> LaunchSpec {
 /// A copy of the launcher that every user can execute, as the build folder may be closed to ordinary users.
 struct LauncherCopy {
     path: PathBuf,
-    /// Removes the copy once this process has ended. A test that has become an ordinary user cannot.
-    _remover: Child,
+    /// Closes when this process ends, and then another one removes the copy. A test that has become an ordinary user
+    /// cannot.
+    _lives: ChildStdin,
 }
 
 static COPY: LazyLock<LauncherCopy> = LazyLock::new(|| {
@@ -85,9 +86,12 @@ static COPY: LazyLock<LauncherCopy> = LazyLock::new(|| {
     // with which the copy could not be executed.
     let made = Command::new("cp").arg(env!("CARGO_BIN_EXE_portcullis-jail")).arg(folder.join("jail")).status();
     assert!(made.unwrap().success());
-    let mut remover = Command::new("sh");
-    remover.args(["-c", "cat; rm -r -- \"$0\""]).arg(&folder).stdin(Stdio::piped());
-    LauncherCopy { path: folder.join("jail"), _remover: remover.spawn().unwrap() }
+    // In the background, as tests look for the launcher among the children of this process.
+    let removes = "exec 3<&0; { cat <&3; rm -r -- \"$0\"; } >/dev/null 2>&1 &";
+    let mut remover = Command::new("sh").args(["-c", removes]).arg(&folder).stdin(Stdio::piped()).spawn().unwrap();
+    let lives = remover.stdin.take().unwrap();
+    assert!(remover.wait().unwrap().success());
+    LauncherCopy { path: folder.join("jail"), _lives: lives }
 });
 
 fn launcher() -> Launcher {
