@@ -1,4 +1,4 @@
-//! What a caller has open when it may have nothing any more: its token or its profile leaves the configuration.
+//! Open calls of a caller that may have nothing any more: its token or its profile leaves the configuration.
 
 use std::net::TcpListener;
 use std::thread::{self, JoinHandle};
@@ -83,7 +83,7 @@ fn what_a_user_takes_back_is_in_force_although_what_was_added_before_is_still_lo
     let asked = registry.accept().unwrap();
 
     dir.configure(SOURCE);
-    server.running.says("only the newer one is");
+    server.running.says("the newer one is loaded instead");
     server.running.says("the configuration is reloaded");
     let of_bob = server.endpoint.with_token("the-token-of-bob");
     until("the token is withdrawn", || of_bob.get("/mcp").0 == "401");

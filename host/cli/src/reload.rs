@@ -112,7 +112,7 @@ pub(crate) async fn follow(broker: Broker, arguments: ServeArguments, mut hangup
         in_force = in_force.now();
         let change = UntrustedChange::at_this_time();
         if loading.take().is_some() {
-            output::message("the configuration changed before the change before it was loaded; only the newer one is");
+            output::message("the configuration changed again while it was loading; the newer one is loaded instead");
         }
         let reloaded = reload(&broker, &arguments, &file);
         loading = Some(Box::pin(async move { reloaded.await.then_some(change) }));

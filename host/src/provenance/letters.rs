@@ -39,7 +39,7 @@ pub(super) fn normalized(text: &str) -> impl Iterator<Item = char> {
     text.nfkc().filter_map(seen).flat_map(char::to_lowercase)
 }
 
-/// What an ASCII character is to a scan.
+/// The kind of an ASCII character in a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     Letter,

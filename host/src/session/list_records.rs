@@ -37,7 +37,7 @@ struct Lists {
 /// A list of which there is a record.
 struct KnownList {
     recorded: Instant,
-    /// What came since.
+    /// The records that came since, as one.
     counted: MergedRecord,
 }
 

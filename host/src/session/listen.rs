@@ -192,8 +192,14 @@ impl ConfiguredSession {
         let feeds = tools.sources().filter_map(|(upstream, met)| {
             let lists = wants.lists.lists_of(std::iter::once(met));
             let own = watched.iter().filter(|resource| resource.is_of(upstream)).cloned().collect::<Vec<_>>();
-            // Before any source is asked, so that the agent is told of all that were not refused meanwhile.
-            own.iter().for_each(|resource| _ = wants.resources.begin(&resource.item.exposed));
+            for uri in own.iter().map(|resource| &resource.item.exposed) {
+                match met.era {
+                    Era::Modern => wants.resources.add(uri),
+                    // The gate judges it with the request that is sent. The agent is told of all that are not refused
+                    // before its acknowledgement; there is room for them, as a stream asks for no more.
+                    Era::Legacy => _ = wants.resources.begin(uri),
+                }
+            }
             let resources = Arc::clone(&wants.resources);
             let (out, part) = (Some((out.clone(), wants.clone())), Some(unacknowledged.clone()));
             let receiver = Arc::new(ChangeReceiver::new(self, upstream, out, part));
@@ -213,8 +219,6 @@ impl ConfiguredSession {
         receiver: Arc<ChangeReceiver>,
     ) {
         if era == Era::Modern {
-            // Each of them has passed the gate.
-            own.iter().for_each(|resource| _ = watched.settle(&resource.item.exposed, true));
             return self.feed_of_modern(upstream, lists, &own, receiver).await;
         }
         let _subscribed = Subscribed::begin(self, own.clone());
@@ -272,12 +276,12 @@ impl Drop for Subscribed {
     fn drop(&mut self) {
         // The connection ends with its session, and so do its subscriptions.
         let Some(session) = self.session.upgrade().filter(|session| !session.ended()) else { return };
-        // Under another configuration the stream goes on, and has subscribed again.
+        let mut resources = std::mem::take(&mut self.resources);
+        resources.retain(|resource| session.upstream_subscriptions.stream_ended(&resource.item.exposed));
+        // Under another configuration the stream goes on, and subscribes again to what it may still watch.
         if session.session().is_none_or(|whole| !Arc::ptr_eq(&whole.current(), &session)) {
             return;
         }
-        let mut resources = std::mem::take(&mut self.resources);
-        resources.retain(|resource| session.upstream_subscriptions.stream_ended(&resource.item.exposed));
         tokio::spawn(async move {
             for resource in resources {
                 let (method, peer) = (Method::ResourcesUnsubscribe, Arc::new(NoAgent));
@@ -302,7 +306,8 @@ fn is_lost(answer: &Answer) -> bool {
 }
 
 /// Tells the agent what it will be told of, as soon as the sources have subscribed. A stream that goes on under another
-/// configuration has told it already, and passes on what waits in the queue `before` instead.
+/// configuration has told it already, and passes on what waits in the queue `before` instead, as far as it still
+/// wants it.
 async fn acknowledge_once(
     before: Option<mpsc::Receiver<QueuedChange>>,
     wants: &StreamWants,
@@ -315,7 +320,9 @@ async fn acknowledge_once(
         return peer.notify(marked(acknowledged(wants), id)).await;
     };
     while let Ok(change) = queued.try_recv() {
-        peer.notify(marked(change.notification, id)).await;
+        if wants.takes(&change.notification) {
+            peer.notify(marked(change.notification, id)).await;
+        }
     }
 }
 

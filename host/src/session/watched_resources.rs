@@ -36,6 +36,11 @@ impl WatchedResources {
         has_room
     }
 
+    /// Notes that the agent watches a resource whose subscription has passed the gate already.
+    pub(super) fn add(&self, uri: &str) {
+        self.0.lock().insert(uri.to_owned(), Subscription::Taken);
+    }
+
     /// Notes whether a subscription was taken. Returns a notification for the agent if the resource changed before.
     pub(super) fn settle(&self, uri: &str, is_taken: bool) -> Option<Notification> {
         let mut all = self.0.lock();
@@ -129,7 +134,7 @@ mod tests {
     #[test]
     fn a_part_of_a_watched_resource_counts_and_a_neighbour_does_not() {
         let watched = WatchedResources::default();
-        watched.settle("file:///a", true);
+        watched.add("file:///a");
         for (uri, is_told) in
             [("file:///a/b", true), ("file:///a#l1", true), ("file:///ab", false), ("file:///", false)]
         {

@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 
 use super::NotPrivate;
 
-/// What is done with a path that is a symbolic link.
+/// The treatment of a path that is a symbolic link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Symlinks {
     /// The file that it leads to is opened: the user may keep the file elsewhere.
