@@ -53,6 +53,27 @@ fn the_calls_of_a_caller_whose_token_is_withdrawn_end_with_its_session_also_thos
 }
 
 #[test]
+fn the_call_of_a_withdrawn_caller_ends_although_it_holds_no_connection() {
+    let careful = "[profiles.careful]\napprove = \"always\"\n";
+    let eve = "[serve.callers.eve]\ntoken = \"the-token-of-eve\"\nprofile = \"careful\"\n";
+    let dir = TestDir::new(&format!("{SOURCE}{careful}{eve}"));
+    let server = Server::start(&dir);
+    let mut session = server.endpoint.with_token("the-token-of-eve").session(&json!({}));
+    // The call goes on without its stream, and a person is asked about it.
+    drop(session.send_call("s__echo", &json!({})));
+    until("the question", || questions(&dir) == 1);
+
+    dir.configure(&format!("{SOURCE}{careful}"));
+    server.running.says("the configuration is reloaded");
+    until("the end of the session", || dir.records_of("run.completed").len() == 1);
+    let asked = dir.records_of("call.asked")[0]["body"]["ask"].as_str().unwrap().to_owned();
+    assert_eq!(dir.run(&["approvals", "approve", &asked]).code, Some(0));
+    assert_eq!(server.running.end_by(rustix::process::Signal::TERM).0, Some(0));
+    let intents = dir.records_of("call.intent");
+    assert!(intents.is_empty(), "what was approved too late does not run: {intents:?}");
+}
+
+#[test]
 fn the_calls_under_a_profile_that_is_removed_end_with_it() {
     let profile = "[profiles.rev]\napprove = \"never\"\n";
     let dir = TestDir::new(&format!("{SOURCE}{profile}"));

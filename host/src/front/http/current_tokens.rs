@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::secret::SecretStore;
 
 /// The time for which the files count as unchanged once they were looked at.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The tokens, and the configuration that names them.
 pub(super) struct CurrentTokens {

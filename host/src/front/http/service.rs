@@ -12,10 +12,12 @@ use axum::extract::ConnectInfo;
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::future::BoxFuture;
+use tokio::time::Instant;
 use tower_service::Service;
 
 use super::activity::{Activity, TickClock};
 use super::admission::AuthenticatedCaller;
+use super::current_tokens::LOOK_INTERVAL;
 use super::reply::HttpRefusal;
 use super::sessions::SWEEP;
 use super::{FrontError, FrontSettings, FrontShared, HttpFront, handle};
@@ -94,11 +96,13 @@ impl HttpFront {
     }
 }
 
-/// Ends idle sessions, and all of them when the broker stops, for as long as somebody has the service.
+/// Ends idle sessions, those whose token was withdrawn, and all of them when the broker stops, for as long as somebody
+/// has the service.
 async fn tend(front: Weak<FrontShared>, stopped: impl Future<Output = ()>) {
     let mut stopped = std::pin::pin!(stopped);
+    let mut swept = Instant::now();
     loop {
-        let waited = tokio::time::timeout(SWEEP, &mut stopped).await;
+        let waited = tokio::time::timeout(LOOK_INTERVAL, &mut stopped).await;
         let Some(front) = front.upgrade() else { return };
         if waited.is_ok() {
             front.sessions.end_streams();
@@ -107,9 +111,15 @@ async fn tend(front: Weak<FrontShared>, stopped: impl Future<Output = ()>) {
             front.sessions.close().await;
             return;
         }
-        front.sessions.end_idle().await;
+        if !front.sessions.any() {
+            continue;
+        }
         if let Some(tokens) = front.admission.changed_tokens() {
             front.sessions.end_withdrawn(&tokens).await;
+        }
+        if swept.elapsed() >= SWEEP {
+            front.sessions.end_idle().await;
+            swept = Instant::now();
         }
     }
 }

@@ -132,6 +132,11 @@ impl Sessions {
         close(legacy, modern).await;
     }
 
+    /// Reports whether there are sessions.
+    pub(crate) fn any(&self) -> bool {
+        !self.legacy.lock().is_empty() || !self.modern.lock().is_empty()
+    }
+
     /// Ends the sessions of callers who were admitted by a token that is not among these any more, with their calls.
     pub(crate) async fn end_withdrawn(&self, tokens: &AccessTokens) {
         let is_withdrawn = |caller: &AdmittedCaller| caller.token.is_some_and(|mark| !tokens.has(mark));
