@@ -48,6 +48,11 @@ impl SharedLimit {
         Some(LimitShare { limit: self.clone(), principal: principal.clone(), count })
     }
 
+    /// Returns a share of nothing yet, which every principal can have.
+    pub(crate) fn empty_share(self: &Arc<Self>, principal: &Principal) -> LimitShare {
+        LimitShare { limit: self.clone(), principal: principal.clone(), count: 0 }
+    }
+
     /// Takes `count` for a principal, or returns `None` after having waited for `timeout`. Cancellation safe.
     pub(crate) async fn take(
         self: &Arc<Self>,

@@ -196,8 +196,7 @@ impl Kept {
     /// Drops messages that exceed the limits or the caller's room.
     fn fit(&mut self, room: &UnreadRoom) {
         self.trim(u64::MAX);
-        let share = self.share.take().or_else(|| room.limit.try_take(&room.principal, 0));
-        let Some(mut share) = share else { return };
+        let mut share = self.share.take().unwrap_or_else(|| room.limit.empty_share(&room.principal));
         while self.bytes as u64 > share.count() && !share.grow(self.bytes as u64 - share.count()) {
             self.drop_first();
         }

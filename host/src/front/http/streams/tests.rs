@@ -168,3 +168,21 @@ async fn what_a_caller_leaves_unread_has_a_bound_and_the_latest_of_it_is_kept() 
         tokio::task::yield_now().await;
     }
 }
+
+#[tokio::test]
+async fn a_caller_that_holds_more_than_what_is_free_keeps_nothing_further() {
+    let limit = SharedLimit::new(1_600);
+    let streams = SessionStreams::new(room(&limit));
+    let _held = [("token:a", 800), ("token:b", 400)]
+        .map(|(name, count)| limit.try_take(&Principal::established(name), count).unwrap());
+    let (out, messages) = mpsc::channel(8);
+    let unread = streams.open(None, messages);
+    for number in 1..=6 {
+        out.send(message(&format!("{number:0100}"))).await.unwrap();
+    }
+    drop((out, unread));
+    while streams.resume(id("1-6")).is_none() {
+        tokio::task::yield_now().await;
+    }
+    assert!(streams.resume(id("1-5")).is_none(), "there is no room for the last message");
+}
