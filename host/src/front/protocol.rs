@@ -159,6 +159,8 @@ impl AgentConnection {
         let State::Modern { handles, calls } = &mut self.state else {
             return Err(RpcError::new(RpcError::INTERNAL, "a session of one era took a request of the other"));
         };
+        // A session ends by itself if what it needs cannot be had; the next one may be able to have it.
+        handles.retain(|(_, handle)| !handle.ended());
         if let Some((_, handle)) = handles.iter().find(|(agent, _)| *agent == client.agent) {
             return Ok(modern::serve(handle, &client, request, out, calls));
         }

@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::BoxFuture;
 use tokio::sync::{Mutex, Notify, mpsc};
@@ -27,8 +28,8 @@ impl Events {
     }
 }
 
-/// A fake broker whose sessions have the tools `echo`, `slow`, `progress` and `ask`. The session of a client named
-/// `stuck` never says what it offers.
+/// A fake broker whose sessions have the tools `echo`, `slow`, `progress`, `ask` and `end`, with which the session ends.
+/// The session of a client named `stuck` never says what it offers.
 #[derive(Clone)]
 pub(crate) struct FakeBroker {
     events: mpsc::UnboundedSender<String>,
@@ -38,12 +39,16 @@ pub(crate) struct FakeBroker {
     pub(crate) rejected: Arc<std::sync::Mutex<Vec<&'static str>>>,
     /// True if the session never says what it offers.
     stuck: bool,
+    /// True once the session has ended by itself.
+    ended: Arc<AtomicBool>,
 }
 
 impl FakeBroker {
     pub(crate) fn new() -> (Self, Events) {
         let (events, seen) = mpsc::unbounded_channel();
-        (Self { events, release: Arc::default(), rejected: Arc::default(), stuck: false }, Events(Mutex::new(seen)))
+        let fake =
+            Self { events, release: Arc::default(), rejected: Arc::default(), stuck: false, ended: Arc::default() };
+        (fake, Events(Mutex::new(seen)))
     }
 
     fn say(&self, event: impl Into<String>) {
@@ -60,7 +65,8 @@ impl Backend for FakeBroker {
     ) -> BoxFuture<'a, Result<Arc<dyn FrontSession>, RpcError>> {
         Box::pin(async move {
             self.say(format!("open {profile} {principal} {}", agent.name));
-            let session: Arc<dyn FrontSession> = Arc::new(Self { stuck: &*agent.name == "stuck", ..self.clone() });
+            let stuck = &*agent.name == "stuck";
+            let session: Arc<dyn FrontSession> = Arc::new(Self { stuck, ended: Arc::default(), ..self.clone() });
             Ok(session)
         })
     }
@@ -153,9 +159,17 @@ impl FrontSession for FakeBroker {
                     Answer::Result(Json::parse(r#"{"content":[]}"#).unwrap())
                 }
                 Some("ask") => ask(&*peer).await,
+                Some("end") => {
+                    self.ended.store(true, Ordering::SeqCst);
+                    Answer::Result(Json::parse(r#"{"content":[]}"#).unwrap())
+                }
                 _ => Answer::Error(Json::of(&RpcError::new(RpcError::INVALID_PARAMS, "unknown tool"))),
             }
         })
+    }
+
+    fn ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

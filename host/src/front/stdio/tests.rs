@@ -308,6 +308,18 @@ async fn a_modern_conversation_needs_no_handshake() {
 }
 
 #[tokio::test]
+async fn a_modern_session_that_has_ended_is_followed_by_another() {
+    let mut peer = Peer::new();
+    let call = |tool: &str| json!({ "name": tool, "_meta": meta(&json!({})) });
+    assert!(peer.ask(1, "tools/call", call("end")).await["result"].is_object());
+    peer.events.expect("open default local test/1").await;
+    assert!(peer.ask(2, "tools/call", call("echo")).await["result"].is_object());
+    peer.events.expect("open default local test/1").await;
+    assert!(peer.ask(3, "tools/call", call("echo")).await["result"].is_object());
+    peer.close_input().await.expect("close").await;
+}
+
+#[tokio::test]
 async fn a_call_may_end_after_the_agent_closed_its_input() {
     let mut peer = Peer::initialized("2025-11-25", json!({})).await;
     peer.request(1, "tools/call", json!({ "name": "slow" })).await;
