@@ -28,6 +28,7 @@ use crate::name::SourceName;
 use crate::protocol::{Era, Notification};
 use connection::Connection;
 use drive::{FirstStep, drive};
+use single_use::SingleUseConnection;
 use slot::{ConnectionSlot, SlotAnswer, WaitPolicy};
 use state::SupervisorState;
 
@@ -38,6 +39,7 @@ mod machine;
 mod recent_discoveries;
 mod session_settings;
 mod session_slots;
+mod single_use;
 mod slot;
 mod state;
 
@@ -108,6 +110,11 @@ pub(crate) struct SupervisedSource<D> {
 }
 
 impl<D: Connector> SupervisedSource<D> {
+    /// Makes a connection for one use that is not a call.
+    async fn single(&self, client: &Arc<dyn SourceClient>) -> Result<(SingleUseConnection<D>, Discovery), SourceError> {
+        self.state.single(client, CallDeadline::of(self.state.timeout).until).await
+    }
+
     pub(super) fn of(supervision: SupervisionConfig, connector: D) -> Self {
         Self { state: Arc::new(SupervisorState::new(supervision, connector)) }
     }
@@ -130,7 +137,7 @@ impl<D: Connector> Source for SupervisedSource<D> {
 
     async fn discover(&self, client: &Arc<dyn SourceClient>) -> Result<Discovery, SourceError> {
         if self.state.supervision.lifecycle == ConnectionReuse::PerCall {
-            return Ok(self.state.single(client).await?.1);
+            return Ok(self.single(client).await?.1);
         }
         if let Some(discovery) = self.state.recent_discovery_for(client) {
             return Ok(discovery);
@@ -144,7 +151,7 @@ impl<D: Connector> Source for SupervisedSource<D> {
 
     async fn list(&self, client: &Arc<dyn SourceClient>, kind: ItemKind) -> Result<ListedDefinitions, SourceError> {
         if self.state.supervision.lifecycle == ConnectionReuse::PerCall {
-            let (single, _) = self.state.single(client).await?;
+            let (single, _) = self.single(client).await?;
             return single.connection.link.list(kind).await;
         }
         self.over(client, move |connection, _| Box::pin(connection.list(kind))).await
@@ -158,7 +165,7 @@ impl<D: Connector> Source for SupervisedSource<D> {
             Err(busy) => return Outcome::NotSent(busy),
         };
         if state.supervision.lifecycle == ConnectionReuse::PerCall {
-            let single = match timeout_at(time.until, state.single(client)).await {
+            let single = match timeout_at(time.until, state.single(client, time.until)).await {
                 Ok(Ok((single, _))) => single,
                 Ok(Err(error)) => return Outcome::NotSent(error.into_cause()),
                 Err(_) => return Outcome::NotSent(time.is_over()),
@@ -193,7 +200,7 @@ impl<D: Connector> Source for SupervisedSource<D> {
         let failed = |error: SourceError| SourceError::Start(error.into_cause());
         let (method, params) = (permit.method(), permit.source_params());
         if state.supervision.lifecycle == ConnectionReuse::PerCall {
-            let (single, _) = state.single(client).await.map_err(failed)?;
+            let (single, _) = self.single(client).await.map_err(failed)?;
             return single.connection.link.notify(method, params, client, state.timeout).await;
         }
         let mut first = true;

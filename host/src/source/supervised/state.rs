@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{timeout, timeout_at};
+use tokio::time::timeout_at;
 
 use super::connection::Connection;
 use super::drive::{FirstStep, SlotEnd, drive};
@@ -20,7 +20,6 @@ use super::slot::{ConnectionSlot, HealthTracker, SlotOwner, WaitPolicy};
 use super::{Connector, SupervisionConfig};
 use crate::call::{Cause, Outcome};
 use crate::gate::Permit;
-use crate::limits::CLOSE_DEADLINE;
 use crate::protocol::{Era, Json};
 use crate::source::link::{
     CallDeadline, EraChoice, HandshakeDeadlines, McpConnection, McpConnectionConfig, Subscribers,
@@ -41,8 +40,8 @@ pub(in crate::source) struct SupervisorState<D> {
     shared_by_legacy: OnceLock<Arc<ConnectionSlot>>,
     own: Mutex<SessionSlots>,
     recent_discoveries: Mutex<RecentDiscoveries>,
-    /// Places for calls that each have a connection of their own.
-    single: Arc<Semaphore>,
+    /// Places for connections that are for one use.
+    pub(super) single: Arc<Semaphore>,
     /// True once the source is being closed: awaited answers then have
     /// [`DRAIN_DEADLINE`](crate::source::DRAIN_DEADLINE).
     pub(super) closes: watch::Sender<bool>,
@@ -51,26 +50,6 @@ pub(in crate::source) struct SupervisorState<D> {
     pub(super) eras: KnownEras,
     /// True if the source is known to keep state for each client.
     stateful: AtomicBool,
-}
-
-/// A connection for one use, and its place. However that use ends, queued control messages are sent before the
-/// connection is closed.
-pub(super) struct SingleUseConnection<D> {
-    state: Arc<SupervisorState<D>>,
-    pub(super) connection: Arc<Connection>,
-    room: Option<OwnedSemaphorePermit>,
-}
-
-impl<D> Drop for SingleUseConnection<D> {
-    fn drop(&mut self) {
-        let (connection, room) = (Arc::clone(&self.connection), self.room.take());
-        self.state.close_later(async move {
-            // A source that takes no messages is closed without them.
-            let _ = timeout(CLOSE_DEADLINE, connection.link.flushed()).await;
-            connection.link.close().await;
-            drop(room);
-        });
-    }
 }
 
 impl<D> SupervisorState<D> {
@@ -135,22 +114,6 @@ impl<D: Connector> SupervisorState<D> {
         {
             slot.change_settings(note);
         }
-    }
-
-    /// Makes a connection for one use.
-    pub(super) async fn single(
-        self: &Arc<Self>,
-        client: &Arc<dyn SourceClient>,
-    ) -> Result<(SingleUseConnection<D>, Discovery), SourceError> {
-        let most = self.supervision.max_connections;
-        let full = || Cause::own(format!("{most} calls have a connection to this source already (`max-connections`)"));
-        let room = Arc::clone(&self.single).try_acquire_owned().map_err(|_| SourceError::Start(full()))?;
-        let era_choice = self.eras.choice_for(&**client);
-        let connected = self.connect(client, era_choice, &self.shared.subscribers, false).await;
-        let (link, discovery) = connected.inspect_err(|_| self.counters.failed())?;
-        self.learn(era_choice, link.is_modern(), link.keeps_state());
-        let connection = Arc::new(Connection::new(link, &discovery.tools));
-        Ok((SingleUseConnection { state: Arc::clone(self), connection, room: Some(room) }, discovery))
     }
 
     pub(super) async fn connect(

@@ -336,3 +336,26 @@ async fn with_a_connection_for_each_call_nothing_is_kept() {
     assert_eq!(bench.world.tried.lock().unwrap().len(), 4);
     assert_eq!(bench.world.open.load(Ordering::SeqCst), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn calls_with_a_connection_each_wait_for_a_place_until_their_time_is_over() {
+    let bench = Bench::with(&[Mood::Well], |supervision| {
+        (supervision.lifecycle, supervision.max_connections) = (ConnectionReuse::PerCall, 1);
+    });
+    let session = RecordingClient::new().client();
+    for _ in 0..3 {
+        assert_eq!(text(bench.call(&session).await), "ok", "the place is free once the connection before is closed");
+    }
+    let bench = Bench::with(&[Mood::Mute], |supervision| {
+        (supervision.lifecycle, supervision.max_connections) = (ConnectionReuse::PerCall, 1);
+    });
+    let mut held = Box::pin(bench.call(&session));
+    while bench.world.calls.load(Ordering::SeqCst) == 0 {
+        assert!(futures_util::poll!(&mut held).is_pending());
+        tokio::task::yield_now().await;
+    }
+    match bench.call(&session).await {
+        Outcome::NotSent(why) => assert!(why.contains("1 calls have a connection to this source already"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+}
