@@ -45,6 +45,9 @@ pub(crate) use url_elicitations::needed as url_elicitations_needed;
 /// dropped: a source that reads nothing would not read them either.
 const MAX_CONTROL_MESSAGES: usize = 64;
 
+/// The longest time that a call waits for a source to confirm another log level. The call goes on without.
+const LEVEL_DEADLINE: Duration = Duration::from_secs(1);
+
 /// The timeout of a request that is meant to stay open. Short enough for a counter of milliseconds.
 const UNLIMITED: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
@@ -54,7 +57,7 @@ pub(crate) struct McpConnection {
     agreed: HandshakeResult,
     deadlines: HandshakeDeadlines,
     /// The log level that a legacy source was last asked for.
-    level: tokio::sync::Mutex<Option<Json>>,
+    level: Mutex<Option<Json>>,
     tasks: [JoinHandle<()>; 2],
 }
 
@@ -114,7 +117,7 @@ impl McpConnection {
             tokio::spawn(control_queue::run(Arc::clone(&transport), queue)),
         ];
         // From here on, dropping the future drops the link, which stops the tasks.
-        let level = tokio::sync::Mutex::default();
+        let level = Mutex::default();
         let mut link = Self { shared, agreed: HandshakeResult::default(), deadlines, level, tasks };
         let opened = async {
             link.agreed = handshake::agree(&link.shared, &link.deadlines).await?;
@@ -179,7 +182,7 @@ impl McpConnection {
         time: CallDeadline,
     ) -> Outcome {
         // If that fails, the call goes on, with fewer log messages.
-        let _ = timeout(time.left() / 2, self.set_level(params)).await;
+        let _ = timeout(LEVEL_DEADLINE.min(time.left() / 2), self.set_level(params)).await;
         let left = if method == Method::SubscriptionsListen { UNLIMITED } else { time.left() };
         if left.is_zero() {
             return Outcome::NotSent(time.is_over());
@@ -208,13 +211,12 @@ impl McpConnection {
     async fn set_level(&self, params: &Json) {
         let wanted = params.get("_meta").as_ref().and_then(meta::level_of);
         let Some(wanted) = wanted.filter(|_| !self.is_modern() && self.declares("logging")) else { return };
-        let mut level = self.level.lock().await;
-        if level.as_ref() == Some(&wanted) {
-            return;
-        }
         let params = Json::empty_object().with("level", &wanted).unwrap_or_else(Json::empty_object);
         // Noted before the answer, so that a source that does not answer is not asked again by each call.
-        *level = Some(wanted);
+        let before = self.level.lock().replace(wanted.clone());
+        if before == Some(wanted) {
+            return;
+        }
         let _ = self.shared.request(&Method::LoggingSetLevel, |_| params, None, self.deadlines.list).await;
     }
 
