@@ -3,7 +3,7 @@
 //! has seen.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,6 +17,7 @@ use sha2::Sha256;
 use tokio::sync::mpsc;
 use url::Url;
 
+use crate::call::now_millis;
 use crate::config::WebhookConfig;
 use crate::egress::{Egress, HttpClient, OutgoingRequest, shown};
 use crate::gate::{Question, QuestionEvent};
@@ -44,7 +45,7 @@ impl WebhookMessage {
     /// Returns the message about an event of this moment. A message that is sent again keeps its id, so that the
     /// receiver knows it.
     pub(super) fn now(event: QuestionEvent) -> Self {
-        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let time = now_millis() / 1000;
         let (kind, question) = match &event {
             QuestionEvent::Asked(question) => ("asked", question),
             QuestionEvent::Answered { question, .. } => ("answered", question),
@@ -123,7 +124,8 @@ impl Webhook {
         let body = message.body(self.arguments).to_string();
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let time = message.time.to_string();
+        // The time of this attempt: receivers refuse an old one, and a message may have waited for others.
+        let time = (now_millis() / 1000).to_string();
         let signed = [
             ("webhook-id", message.id.as_str()),
             ("webhook-timestamp", &time),
