@@ -75,16 +75,32 @@ impl ListRecorder {
         }
     }
 
-    /// Records what was counted. Returns true if there was nothing.
-    pub(super) fn report(&self) -> bool {
-        let (now, mut state) = (Instant::now(), self.state.lock());
-        let counted = state.known.iter_mut().filter(|(_, known)| known.counted.count > 0);
-        let counted = counted.map(|((kind, _), known)| {
-            known.recorded = now;
-            (*kind, std::mem::take(&mut known.counted))
-        });
-        let counted: Vec<_> = counted.collect();
-        counted.into_iter().map(|(kind, merged)| self.write(kind, merged.into_body())).count() == 0
+    /// Records what was counted.
+    pub(super) fn report(&self) {
+        self.write_counted(&mut self.state.lock());
+    }
+
+    /// Records what was counted, for the task that waits. Returns true if there was nothing: the task then ends, and
+    /// the next record that is counted begins another.
+    fn report_or_end(&self) -> bool {
+        let mut state = self.state.lock();
+        let is_quiet = self.write_counted(&mut state) == 0;
+        state.is_awaited = !is_quiet;
+        is_quiet
+    }
+
+    /// Writes a record for each list of which something was counted. Returns how many.
+    fn write_counted(&self, lists: &mut Lists) -> usize {
+        let now = Instant::now();
+        let mut written = 0;
+        for ((kind, _), known) in &mut lists.known {
+            if known.counted.count > 0 {
+                known.recorded = now;
+                self.write(*kind, std::mem::take(&mut known.counted).into_body());
+                written += 1;
+            }
+        }
+        written
     }
 
     fn write(&self, kind: EventKind, body: Value) {
@@ -104,12 +120,10 @@ async fn report_later(recorder: Weak<ListRecorder>) {
     loop {
         tokio::time::sleep(pause).await;
         let Some(recorder) = recorder.upgrade() else { return };
-        let is_quiet = recorder.report();
-        if is_quiet {
-            recorder.state.lock().is_awaited = false;
+        if recorder.report_or_end() {
             return;
         }
-        pause = repeats::next_pause(pause, is_quiet);
+        pause = repeats::next_pause(pause, false);
     }
 }
 
