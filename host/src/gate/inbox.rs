@@ -273,8 +273,18 @@ impl Inbox {
         self.expire_overdue();
         let key = key(&binding);
         let wait_for = |pending: &Arc<OpenQuestion>| waits.then(|| WaiterCount::new(&pending.waiting));
+        // An answer that is being recorded may cover this call too.
+        let answered = identical(&self.open.lock(), key).filter(|pending| !pending.is_open()).cloned();
+        if let Some(pending) = answered {
+            pending.recorded().await;
+            if pending.passes_all() {
+                let waiting = wait_for(&pending);
+                return Ok((pending, waiting));
+            }
+        }
         let joined = |open: &HashMap<String, Arc<OpenQuestion>>| {
-            identical(open, key).map(|pending| (Arc::clone(pending), wait_for(pending)))
+            let pending = identical(open, key).filter(|pending| pending.is_open());
+            pending.map(|pending| (Arc::clone(pending), wait_for(pending)))
         };
         {
             let open = self.open.lock();
@@ -337,8 +347,10 @@ impl Inbox {
 
     pub(super) fn find(&self, id: &str) -> Result<Arc<OpenQuestion>, InboxError> {
         let open = self.open.lock();
-        let mut found =
-            open.values().filter(|pending| !id.is_empty() && pending.id().starts_with(&id.to_ascii_uppercase()));
+        let is_meant = |pending: &&Arc<OpenQuestion>| {
+            pending.is_open() && !id.is_empty() && pending.id().starts_with(&id.to_ascii_uppercase())
+        };
+        let mut found = open.values().filter(is_meant);
         let first = found.next().ok_or_else(|| InboxError::Unknown(id.to_owned()))?;
         if found.next().is_some() { Err(InboxError::Ambiguous(id.to_owned())) } else { Ok(first.clone()) }
     }

@@ -19,7 +19,7 @@ pub(super) fn expire_in_time(
     let (pending, open, events) = (Arc::downgrade(pending), Arc::downgrade(open), events.downgrade());
     async move {
         // What comes before the end of the time is an answer, or the end of the question.
-        if timeout_at(expires, state.wait_for(|state| *state != QuestionState::Open)).await.is_err()
+        if timeout_at(expires, state.wait_for(QuestionState::is_final)).await.is_err()
             && let (Some(pending), Some(open), Some(events)) = (pending.upgrade(), open.upgrade(), events.upgrade())
         {
             expire(&pending, &open, &events);
@@ -27,9 +27,14 @@ pub(super) fn expire_in_time(
     }
 }
 
-/// Denies a question that has expired, unless it was answered meanwhile.
+/// Denies a question that has expired, unless it was answered meanwhile. If that answer cannot be recorded, the question
+/// is denied the next time that somebody looks at it.
 pub(super) fn expire(pending: &OpenQuestion, open: &QuestionMap, events: &EventSubscribers) {
-    if open.lock().remove(pending.id()).is_some() {
+    let is_over = {
+        let mut open = open.lock();
+        pending.is_open() && open.remove(pending.id()).is_some()
+    };
+    if is_over {
         let body = json!({ "ask": pending.id(), "approved": false, "by": EXPIRY });
         pending.terms.ledger.record(pending.event(EventKind::CallAnswered, body));
         pending.state.send_replace(QuestionState::Expired);

@@ -24,6 +24,8 @@ const HOUR_SECONDS: u32 = 60 * 60;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::gate) enum QuestionState {
     Open,
+    /// Somebody has answered, and the answer is being recorded.
+    Recording,
     Approved {
         scope: &'static str,
         by: String,
@@ -32,6 +34,13 @@ pub(in crate::gate) enum QuestionState {
     Refused,
     /// It expired, because nobody answered in time.
     Expired,
+}
+
+impl QuestionState {
+    /// Reports whether an answer, or the lack of one, is in force.
+    pub(super) fn is_final(&self) -> bool {
+        !matches!(self, Self::Open | Self::Recording)
+    }
 }
 
 /// The scope of an answer: one that approval plugins know, or that of the lock file.
@@ -86,10 +95,10 @@ pub(in crate::gate) struct OpenQuestion {
     pub(super) key: Digest,
     /// The bytes that count against what the inbox keeps.
     pub(super) bytes: usize,
-    pub(super) state: watch::Sender<QuestionState>,
+    pub(in crate::gate) state: watch::Sender<QuestionState>,
     pub(super) waiting: Arc<AtomicUsize>,
     /// The number of calls that the answer still lets through.
-    pub(super) passes: AtomicUsize,
+    pub(in crate::gate) passes: AtomicUsize,
 }
 
 impl OpenQuestion {
@@ -107,9 +116,25 @@ impl OpenQuestion {
     /// ([`WaiterCount`]).
     pub(in crate::gate) async fn wait(&self, deadline: Instant) -> Option<QuestionState> {
         let mut state = self.state.subscribe();
-        let decided = state.wait_for(|state| *state != QuestionState::Open);
+        let decided = state.wait_for(QuestionState::is_final);
         let decided = tokio::time::timeout_at(deadline.into(), decided).await.ok()?;
         decided.ok().map(|state| state.clone())
+    }
+
+    /// Reports whether the question waits for an answer.
+    pub(super) fn is_open(&self) -> bool {
+        *self.state.borrow() == QuestionState::Open
+    }
+
+    /// Waits while an answer is being recorded.
+    pub(super) async fn recorded(&self) {
+        // The sender is this question's own.
+        let _ = self.state.subscribe().wait_for(|state| *state != QuestionState::Recording).await;
+    }
+
+    /// Reports whether the answer covers every call that waits for it.
+    pub(super) fn passes_all(&self) -> bool {
+        self.passes.load(Ordering::SeqCst) == usize::MAX
     }
 
     /// Returns when the question expires.

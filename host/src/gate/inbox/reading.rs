@@ -33,7 +33,7 @@ impl Inbox {
     #[must_use]
     pub fn list(&self) -> Vec<Question> {
         self.expire_overdue();
-        let mut asks: Vec<_> = self.open.lock().values().cloned().collect();
+        let mut asks: Vec<_> = self.open.lock().values().filter(|pending| pending.is_open()).cloned().collect();
         asks.sort_by(|a, b| a.id().cmp(b.id()));
         asks.iter().map(|pending| pending.summary()).collect()
     }
@@ -74,7 +74,7 @@ impl Inbox {
     /// Returns how many questions are open.
     pub(crate) fn len(&self) -> usize {
         self.expire_overdue();
-        self.open.lock().len()
+        self.open.lock().values().filter(|pending| pending.is_open()).count()
     }
 }
 

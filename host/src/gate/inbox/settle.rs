@@ -1,4 +1,4 @@
-//! Takes an answer: removes the question from the map, records the answer, then wakes the waiting calls, without being
+//! Takes an answer: records it, removes the question from the map, then wakes the waiting calls, without being
 //! interrupted in between.
 
 use std::num::NonZeroU32;
@@ -13,7 +13,7 @@ use super::{AnswerResult, InboxError, LATE_VALIDITY, OpenQuestion, QuestionMap, 
 use crate::ledger::{ApprovalGrant, EventKind, GrantScope, LedgerError};
 use crate::plugin::AnswerScope;
 
-/// Removes a question from the inbox, records the answer, and wakes the calls that wait for it.
+/// Records the answer to an open question, removes the question from the inbox, and wakes the calls that wait for it.
 pub(super) async fn settle(
     open: Arc<QuestionMap>,
     pending: Arc<OpenQuestion>,
@@ -21,15 +21,20 @@ pub(super) async fn settle(
     coverage: AnswerCoverage,
     by: String,
 ) -> Result<AnswerResult, InboxError> {
-    // Only the task that removes the question from the map answers it.
-    if open.lock().remove(pending.id()).is_none() {
-        return Err(InboxError::Unknown(pending.id().to_owned()));
+    // Only the task that takes the question out of the open ones answers it.
+    {
+        let open = open.lock();
+        if !open.contains_key(pending.id()) || !pending.is_open() {
+            return Err(InboxError::Unknown(pending.id().to_owned()));
+        }
+        pending.state.send_replace(QuestionState::Recording);
     }
     let waited = pending.waiting.load(Ordering::SeqCst) > 0;
     if let Err(error) = record(&pending, approve, coverage, &by, waited).await {
-        open.lock().insert(pending.id().to_owned(), pending);
+        pending.state.send_replace(QuestionState::Open);
         return Err(error);
     }
+    open.lock().remove(pending.id());
     let AnswerCoverage { scope, until } = coverage;
     let passes = match scope {
         ChosenScope::Offered(AnswerScope::Session | AnswerScope::Principal) | ChosenScope::Always => usize::MAX,

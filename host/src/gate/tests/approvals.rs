@@ -250,6 +250,31 @@ async fn a_question_that_cannot_be_recorded_denies_the_calls_that_joined_it() {
 }
 
 #[tokio::test]
+async fn a_call_that_comes_while_an_answer_is_recorded_opens_no_second_question() {
+    use inbox::QuestionState::{Approved, Open, Recording};
+    let bench = Bench::new().await;
+    let first = bench.ask(CALL).await;
+    let question = bench.inbox.find(&bench.inbox.list()[0].id).unwrap();
+    question.state.send_replace(Recording);
+    assert!(bench.inbox.list().is_empty(), "it is answered");
+    let mut second = bench.admit(CALL, Approve::Always, Elicitation::None);
+    while question.state.receiver_count() < 3 {
+        assert!((&mut second).now_or_never().is_none());
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(bench.inbox.open.lock().len(), 1);
+    // The answer could not be recorded, and so is asked for again; the next one covers both calls.
+    question.state.send_replace(Open);
+    while bench.inbox.list()[0].waiting < 2 {
+        tokio::task::yield_now().await;
+    }
+    question.passes.store(usize::MAX, std::sync::atomic::Ordering::SeqCst);
+    question.state.send_replace(Approved { scope: "session", by: "test".to_owned() });
+    assert!(first.await.unwrap().is_ok() && second.await.unwrap().is_ok());
+    assert_eq!(bench.recorded("call.asked").await.len(), 1);
+}
+
+#[tokio::test]
 async fn nobody_answers_under_the_words_by_which_the_broker_names_itself() {
     let bench = Bench::new().await;
     let waiting = bench.ask(CALL).await;
