@@ -13,11 +13,11 @@ use crate::sync::Mutex;
 const SMALLEST: usize = 256 * 1024;
 const LARGEST: usize = 2 * 1024 * 1024;
 
-/// The most buffers that are kept for later. A message takes one, and gives it back at about the time at which the next
-/// one comes.
-const MAX_IDLE: usize = 4;
+/// The most buffers that are kept for later. A call takes three, and gives them back at about the time at which the next
+/// one comes; two may come at once.
+const MAX_IDLE: usize = 8;
 
-/// The buffers that are kept for later, for all connections together: at most 8 MiB.
+/// The buffers that are kept for later, for all connections together: at most 16 MiB.
 static IDLE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
 /// A message that is being received, of at most a certain size.
@@ -31,13 +31,13 @@ impl MessageBuffer {
         Self(if (SMALLEST..=LARGEST).contains(&size) { recycled(size) } else { Vec::with_capacity(size) })
     }
 
-    /// Adds bytes of a message of at most `limit` bytes; the limit is for the caller to enforce. The buffer of a very
-    /// large message is grown to the limit at once: memory that is never written to is not resident, and growing in
-    /// steps would hold the old and the new buffer together.
+    /// Adds bytes of a message of at most `limit` bytes; the limit is for the caller to enforce. The buffer of a large
+    /// message is grown to the largest size that is used again, and that of a very large one to the limit: memory that
+    /// is never written to is not resident, and growing in steps would hold the old and the new buffer together.
     pub fn extend(&mut self, part: &[u8], limit: usize) {
         let needed = self.0.len().saturating_add(part.len());
         if needed > self.0.capacity() && needed > SMALLEST {
-            let larger = if needed <= LARGEST { recycled(needed) } else { Vec::with_capacity(limit.max(needed)) };
+            let larger = if needed <= LARGEST { recycled(LARGEST) } else { Vec::with_capacity(limit.max(needed)) };
             let held = std::mem::replace(self, Self(larger));
             self.0.extend_from_slice(&held.0);
         }
@@ -62,10 +62,15 @@ impl MessageBuffer {
         self.0.is_empty()
     }
 
-    /// Gives back the capacity that the message does not need, unless the buffer is one that is used again.
+    /// Gives back the capacity that the message does not need. A buffer that is used again may be up to twice as large as
+    /// its message.
     pub fn shrink(&mut self) {
         if !is_recyclable(&self.0) {
             self.0.shrink_to_fit();
+        } else if self.0.len() < self.0.capacity() / 2 {
+            let mut fitting = Self::with_capacity(self.0.len());
+            fitting.0.extend_from_slice(&self.0);
+            *self = fitting;
         }
     }
 
@@ -129,7 +134,8 @@ mod tests {
                     buffer.extend(part, 3 * LARGEST);
                 }
                 assert_eq!(buffer.len(), size);
-                assert!(buffer.0.capacity() <= (2 * size).max(64 * 1024) || size > LARGEST, "{size} bytes");
+                buffer.shrink();
+                assert!(buffer.0.capacity() <= 2 * size, "{size} bytes");
                 let bytes = buffer.into_bytes();
                 assert!(bytes == whole, "{size} bytes");
             }
