@@ -108,11 +108,11 @@ struct Inner {
     /// The configuration in force.
     context: watch::Sender<Arc<Context>>,
     /// Held while one configuration replaces another.
-    reloading: tokio::sync::Mutex<()>,
+    reloading: Arc<tokio::sync::Mutex<()>>,
     /// The reason why the last configuration that was offered was refused, if it was.
     refused: Mutex<Option<String>>,
     /// The sinks; `None` once the broker has shut down.
-    sinks: tokio::sync::Mutex<Option<SinkTasks>>,
+    sinks: Arc<tokio::sync::Mutex<Option<SinkTasks>>>,
     /// The sources of earlier configurations, some of which calls in flight still use.
     retired: Mutex<Vec<Weak<Upstream>>>,
     sessions: Mutex<HashMap<SessionId, Weak<Session>>>,

@@ -173,9 +173,9 @@ async fn start(
     let inner = Arc::new(Inner {
         core,
         context: watch::Sender::new(context),
-        reloading: tokio::sync::Mutex::default(),
+        reloading: Arc::default(),
         refused: Mutex::default(),
-        sinks: tokio::sync::Mutex::new(Some(sinks)),
+        sinks: Arc::new(tokio::sync::Mutex::new(Some(sinks))),
         retired: Mutex::default(),
         sessions: Mutex::default(),
         continuations: ContinuationStore::default(),

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod embedding;
+mod interrupted;
 mod mounted;
 mod natives;
 mod questions;

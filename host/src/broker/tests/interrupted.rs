@@ -1,0 +1,44 @@
+//! What is begun and not waited for: reloads that are dropped.
+
+use std::pin::pin;
+
+use super::*;
+use crate::config::SourceTable;
+
+fn recorded(folder: &std::path::Path, kind: &str) -> Vec<serde_json::Value> {
+    let filter = RecordFilter { kind: Some(kind.to_owned()), ..RecordFilter::default() };
+    let entries = LedgerReader::open(folder).unwrap().tail(100, &filter).unwrap();
+    entries.iter().map(|entry| serde_json::to_value(entry).unwrap()).collect()
+}
+
+/// Each reload is dropped one poll later than the one before, until one ends.
+#[tokio::test]
+async fn a_reload_that_is_dropped_is_recorded_if_it_came_into_force_and_otherwise_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let broker = broker(folder.path(), &[]).await;
+    let (data_dir, started) = (broker.config().data_dir.clone(), broker.config_digest());
+    for polls in 1.. {
+        let table = SourceTable::component("builtin:calculator").key("timeout", format!("{polls}s"));
+        let config = Config::builder(folder.path()).source("calc", table).build().unwrap();
+        let mut left = polls;
+        let reloaded = {
+            let mut reload = pin!(broker.reload(config));
+            std::future::poll_fn(|context| {
+                left -= 1;
+                let polled = reload.as_mut().poll(context).map(Some);
+                if polled.is_pending() && left == 0 { std::task::Poll::Ready(None) } else { polled }
+            })
+            .await
+        };
+        // What goes on without whoever asked for it holds this.
+        drop(broker.inner.reloading.lock().await);
+        broker.inner.core.ledger.flush().await.unwrap();
+        let last = recorded(&data_dir, "config.reloaded").last().map(|entry| entry["body"]["digest"].clone());
+        let in_force = (broker.config_digest() != started).then(|| json!(broker.config_digest()));
+        assert_eq!(last, in_force, "after {polls} polls");
+        if reloaded.is_some() {
+            break;
+        }
+    }
+    broker.shutdown().await;
+}
