@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use portcullis_jail::Launcher;
 use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
 
 use super::broker_core::{BrokerCore, PreparedConfig};
 use super::native_parts::NativeParts;
@@ -182,6 +183,7 @@ async fn start(
         rejections,
         local_connections: Mutex::default(),
         stopping: watch::Sender::new(false),
+        opening: TaskTracker::new(),
         started: Instant::now(),
     });
     let control = operator::listen(&inner).map_err(|error| {

@@ -1,6 +1,8 @@
-//! What is begun and not waited for: reloads that are dropped.
+//! What is begun and not waited for: reloads that are dropped, openings during the shutdown.
 
 use std::pin::pin;
+
+use futures_util::poll;
 
 use super::*;
 use crate::config::SourceTable;
@@ -41,4 +43,21 @@ async fn a_reload_that_is_dropped_is_recorded_if_it_came_into_force_and_otherwis
         }
     }
     broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_being_opened_when_the_broker_shuts_down_has_an_end_and_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let broker = broker(folder.path(), &[]).await;
+    let (profile, me) = ("default".parse().unwrap(), "me".parse().unwrap());
+    let mut opening = pin!(broker.open_session(&profile, &me, "late"));
+    assert!(poll!(opening.as_mut()).is_pending());
+    broker.shutdown().await;
+    let refused = opening.await.unwrap_err();
+    assert!(refused.to_string().contains("the broker has shut down"), "{refused}");
+    let data_dir = &broker.config().data_dir;
+    let begun = recorded(data_dir, "run.started");
+    let ended = recorded(data_dir, "run.completed");
+    assert_eq!((begun.len(), ended.len()), (1, 1));
+    assert_eq!((&begun[0]["run"], &ended[0]["body"]["status"]), (&ended[0]["run"], &json!("interrupted")));
 }
