@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -163,8 +164,10 @@ pub(super) async fn compare(inner: &Inner, kind: ItemKind) -> ControlReply {
     let context = inner.context();
     let lock = Lockfile::load(&context.config.data_dir).map_err(|error| ControlRefusal::Error(error.to_string()))?;
     let mut compared = LockComparison::default();
-    for (source, upstream) in &context.upstreams {
-        match listed(&context, upstream, kind).await {
+    // All at once: each may take nearly as long as the whole exchange.
+    let listed = join_all(context.upstreams.values().map(|upstream| listed(&context, upstream, kind))).await;
+    for ((source, upstream), listed) in context.upstreams.iter().zip(listed) {
+        match listed {
             Ok(items) => compared.add(upstream, &items, &lock, kind),
             Err(error) => drop(compared.missing.insert(source.clone(), error)),
         }

@@ -1,11 +1,31 @@
-//! What is begun and not waited for: reloads that are dropped, openings during the shutdown.
+//! What is begun and not waited for: reloads that are dropped, openings during the shutdown, sources that are slow.
 
 use std::pin::pin;
 
+use async_trait::async_trait;
 use futures_util::poll;
+use tokio::io::DuplexStream;
 
 use super::*;
 use crate::config::SourceTable;
+use crate::control;
+use crate::item::ItemKind;
+use crate::plugin::NativeError;
+use crate::source::NativeSource;
+
+/// A native server that never says anything.
+struct Mute;
+
+#[async_trait]
+impl NativeSource for Mute {
+    fn version(&self) -> &str {
+        "1"
+    }
+
+    async fn serve(&self, _stream: DuplexStream) -> Result<(), NativeError> {
+        std::future::pending().await
+    }
+}
 
 fn recorded(folder: &std::path::Path, kind: &str) -> Vec<serde_json::Value> {
     let filter = RecordFilter { kind: Some(kind.to_owned()), ..RecordFilter::default() };
@@ -60,4 +80,18 @@ async fn a_session_that_is_being_opened_when_the_broker_shuts_down_has_an_end_an
     let ended = recorded(data_dir, "run.completed");
     assert_eq!((begun.len(), ended.len()), (1, 1));
     assert_eq!((&begun[0]["run"], &ended[0]["body"]["status"]), (&ended[0]["run"], &json!("interrupted")));
+}
+
+#[tokio::test]
+async fn sources_that_do_not_answer_are_waited_for_all_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let slow = || SourceTable::native("mute");
+    let config = Config::builder(folder.path()).source("one", slow()).source("two", slow()).build().unwrap();
+    let broker = Broker::builder(config, Launcher::SelfExec).source("mute", Mute).build().await.unwrap();
+    tokio::time::pause();
+    let compared = crate::broker::lock_comparison::compare(&broker.inner, ItemKind::Tool);
+    let compared = tokio::time::timeout(control::DEADLINE, compared).await.unwrap().unwrap();
+    assert_eq!(compared["missing"].as_object().unwrap().len(), 2, "{compared}");
+    tokio::time::resume();
+    broker.shutdown().await;
 }
