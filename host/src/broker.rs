@@ -49,7 +49,7 @@ use crate::digest::Digest;
 use crate::gate::Inbox;
 use crate::item::Item;
 use crate::ledger::{ChainStart, CheckpointKey};
-use crate::lockfile::{Acceptance, Lockfile};
+use crate::lockfile::Acceptance;
 use crate::name::SourceName;
 use crate::plugin::PluginIdentity;
 use crate::session::{ContinuationStore, Session};
@@ -225,7 +225,7 @@ impl Broker {
     /// [`BuildError::Lock`] if the lock is damaged.
     #[doc(hidden)]
     pub fn acceptance(&self, item: &Item) -> Result<Acceptance, BuildError> {
-        let lock = Lockfile::load(&self.inner.context().config.data_dir)?;
+        let lock = self.inner.context().lock.current_blocking()?;
         Ok(self.identity(&item.source).map_or(Acceptance::Unknown, |identity| lock.of(item, identity)))
     }
 
