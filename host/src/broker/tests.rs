@@ -5,6 +5,7 @@ mod interrupted;
 mod mounted;
 mod natives;
 mod questions;
+mod tasks;
 
 use std::sync::Arc;
 use std::time::Duration;
