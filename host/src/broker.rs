@@ -16,6 +16,7 @@ mod loading;
 mod lock_comparison;
 mod metrics;
 mod native_parts;
+mod opening;
 mod operator;
 #[cfg(feature = "process")]
 mod packages;
@@ -37,23 +38,20 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use serde_json::json;
 use tokio::sync::{mpsc, watch};
+use tokio_util::task::TaskTracker;
 
-use crate::agent::Agent;
-use crate::call::{Caller, SessionId};
+use crate::call::SessionId;
 use crate::catalog::Remark;
 use crate::config::Config;
 use crate::control::{ControlSocket, LocalConnection};
 use crate::digest::Digest;
 use crate::gate::Inbox;
 use crate::item::Item;
-use crate::ledger::{ChainStart, CheckpointKey, Event, EventKind};
-use crate::lockfile::{Acceptance, Lockfile};
-use crate::name::{ProfileName, SourceName};
+use crate::ledger::{ChainStart, CheckpointKey};
+use crate::lockfile::Acceptance;
+use crate::name::SourceName;
 use crate::plugin::PluginIdentity;
-use crate::principal::Principal;
-use crate::protocol::RpcError;
 use crate::session::{ContinuationStore, Session};
 use crate::source::{NoClient, SourceClient, SourceError};
 use crate::sync::Mutex;
@@ -108,11 +106,11 @@ struct Inner {
     /// The configuration in force.
     context: watch::Sender<Arc<Context>>,
     /// Held while one configuration replaces another.
-    reloading: tokio::sync::Mutex<()>,
+    reloading: Arc<tokio::sync::Mutex<()>>,
     /// The reason why the last configuration that was offered was refused, if it was.
     refused: Mutex<Option<String>>,
     /// The sinks; `None` once the broker has shut down.
-    sinks: tokio::sync::Mutex<Option<SinkTasks>>,
+    sinks: Arc<tokio::sync::Mutex<Option<SinkTasks>>>,
     /// The sources of earlier configurations, some of which calls in flight still use.
     retired: Mutex<Vec<Weak<Upstream>>>,
     sessions: Mutex<HashMap<SessionId, Weak<Session>>>,
@@ -122,6 +120,8 @@ struct Inner {
     local_connections: Mutex<Option<mpsc::Sender<LocalConnection>>>,
     /// True once the broker shuts down.
     stopping: watch::Sender<bool>,
+    /// The sessions that are being opened.
+    opening: TaskTracker,
     started: Instant,
 }
 
@@ -159,66 +159,6 @@ impl Broker {
     pub fn plugins(&self) -> Vec<(&'static str, PluginIdentity)> {
         let context = self.inner.context();
         context.gate.plugins().map(|(role, identity)| (role, identity.clone())).collect()
-    }
-
-    /// Opens a session for a program that calls by itself, and records it. Opens no source. `client` is the name of the
-    /// program in the record.
-    ///
-    /// Cancellation: a session whose beginning was recorded ends as abandoned.
-    ///
-    /// # Errors
-    /// [`RpcError::INVALID_REQUEST`] if the profile is unknown; [`RpcError::INTERNAL`] if the ledger cannot record the
-    /// session, or the broker has shut down.
-    pub async fn open_session(
-        &self,
-        profile: &ProfileName,
-        principal: &Principal,
-        client: &str,
-    ) -> Result<Arc<Session>, RpcError> {
-        self.open_session_of(profile, principal.clone(), Agent::named(client)).await
-    }
-
-    /// Opens a session for an agent that a front has identified, and records it. Opens no source.
-    ///
-    /// # Errors
-    /// [`RpcError`] if the profile is unknown, the ledger cannot record the session, or the broker has shut down.
-    #[doc(hidden)]
-    pub async fn open_session_of(
-        &self,
-        profile: &ProfileName,
-        principal: Principal,
-        agent: Agent,
-    ) -> Result<Arc<Session>, RpcError> {
-        self.refuse_after_shutdown()?;
-        let context = self.inner.context();
-        let Some(known) = context.profiles.get(profile) else {
-            let known: Vec<_> = context.profiles.keys().map(ProfileName::as_str).collect();
-            let text = format!("no profile `{profile}` is configured; the configuration has {}", known.join(", "));
-            return Err(RpcError::new(RpcError::INVALID_REQUEST, text));
-        };
-        let (trust, session, client) = (known.config.trust, SessionId::new(), agent.name.clone());
-        let body =
-            json!({ "principal": principal.as_str(), "profile": profile, "client": &*client, "trust": trust.as_str() });
-        let caller = Caller { principal, profile: profile.clone(), trust, session, client };
-        let event = Event::new(EventKind::RunStarted, body).in_run(&caller.session);
-        let id = caller.session.clone();
-        // Made before the record is written: if the opener goes away meanwhile, dropping the session ends its run.
-        let continuations = self.inner.continuations.of(&caller, &agent);
-        let session = Session::new(caller, agent, known.config.clone(), (Arc::clone(&context), continuations));
-        context.ledger.append(event).await.map_err(|error| {
-            session.forget();
-            tracing::debug!(%error, "a session cannot be recorded and is therefore not opened");
-            let unrecorded = "the session cannot be recorded; the operator's log has the cause";
-            self.refuse_after_shutdown().err().unwrap_or_else(|| RpcError::new(RpcError::INTERNAL, unrecorded))
-        })?;
-        {
-            let mut sessions = self.inner.sessions.lock();
-            sessions.retain(|_, session| session.strong_count() > 0);
-            sessions.insert(id, Arc::downgrade(&session));
-        }
-        // The configuration may have been replaced before the session was among those that are told.
-        session.reconfigure(&self.inner.context());
-        Ok(session)
     }
 
     /// Records that a front turned a request away before it became a call, with the reason (`host`, `origin`, `token`,
@@ -285,7 +225,7 @@ impl Broker {
     /// [`BuildError::Lock`] if the lock is damaged.
     #[doc(hidden)]
     pub fn acceptance(&self, item: &Item) -> Result<Acceptance, BuildError> {
-        let lock = Lockfile::load(&self.inner.context().config.data_dir)?;
+        let lock = self.inner.context().lock.current_blocking()?;
         Ok(self.identity(&item.source).map_or(Acceptance::Unknown, |identity| lock.of(item, identity)))
     }
 
@@ -296,16 +236,6 @@ impl Broker {
             // Without a sender the broker is gone.
             let _ = stopping.wait_for(|stopping| *stopping).await;
         }
-    }
-
-    fn refuse_after_shutdown(&self) -> Result<(), RpcError> {
-        let refused = || RpcError::new(RpcError::INTERNAL, "the broker has shut down, and opens no session any more");
-        if self.has_shut_down() { Err(refused()) } else { Ok(()) }
-    }
-
-    /// Reports whether the broker shuts down, or has done so.
-    fn has_shut_down(&self) -> bool {
-        *self.inner.stopping.borrow()
     }
 
     /// Shuts the broker down: closes the sessions in the ledger, ends the sources (pending answers have
@@ -320,6 +250,8 @@ impl Broker {
         self.inner.stopping.send_replace(true);
         drop(self.background.control.lock().await.take());
         drop(self.background.question_notifier.lock().take());
+        self.inner.opening.close();
+        self.inner.opening.wait().await;
         let sessions: Vec<_> = {
             let sessions = self.inner.sessions.lock();
             sessions.values().filter_map(Weak::upgrade).collect()

@@ -21,6 +21,7 @@ use crate::config::{Config, ProfileConfig, ScanMode};
 use crate::digest::Digest;
 use crate::gate::{Budget, Gate};
 use crate::ledger::Ledger;
+use crate::lock_file::LockReader;
 use crate::lockfile::Lockfile;
 use crate::metrics::Histogram;
 use crate::name::{ProfileName, SourceName};
@@ -50,6 +51,7 @@ pub(crate) struct Context {
     pub(crate) profiles: BTreeMap<ProfileName, Profile>,
     pub(crate) plugins: PluginHost,
     pub(crate) telemetry: Option<Telemetry>,
+    pub(crate) lock: Arc<LockReader>,
     /// The packages that are being installed.
     pub(crate) installations: Installations,
     /// The durations of the sessions that have ended.
@@ -83,15 +85,14 @@ impl Context {
         self.profiles.len() == 1 && self.config.policies.is_empty() && self.config.transforms.is_empty()
     }
 
-    /// Returns the state of all sources, as far as it is known.
-    pub(crate) fn state(&self) -> BrokerState {
-        let lock = self.lockfile_or_empty();
-        BrokerState::of(self.upstreams.values().map(|upstream| upstream.health(&lock)))
+    /// Returns the state of all sources, as far as it is known, with this lock file.
+    pub(crate) fn state(&self, lock: &Lockfile) -> BrokerState {
+        BrokerState::of(self.upstreams.values().map(|upstream| upstream.health(lock)))
     }
 
     /// Returns the lock file for a report. A damaged one counts as empty there, so that nothing seems to be accepted.
-    pub(crate) fn lockfile_or_empty(&self) -> Lockfile {
-        Lockfile::load(&self.config.data_dir).unwrap_or_default()
+    pub(crate) async fn lockfile_or_empty(&self) -> Arc<Lockfile> {
+        self.lock.current().await.unwrap_or_default()
     }
 }
 

@@ -160,6 +160,7 @@ impl Gate {
         let series = call.series(input.metrics);
         let mut call = Arc::new(call);
         let mut undecided = UndecidedCall { call: call.clone(), series: &series, ledger: &self.ledger, decided: false };
+        self.prepare_records(input.record).await;
         let outcome = self.pass_within_budget(&mut call, input, &mut trail).await;
         let PassedCall { approved, flow, revealed } = match outcome {
             Ok(passed) => passed,

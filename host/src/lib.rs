@@ -88,6 +88,7 @@
 //! of processes.
 
 mod context;
+mod lock_file;
 mod provenance;
 mod receivers;
 mod reexports;

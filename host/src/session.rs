@@ -30,6 +30,7 @@ mod list_records;
 mod listen;
 mod listing;
 mod lists;
+mod lost_stream;
 mod offers;
 mod pending_rounds;
 mod request;

@@ -1,6 +1,8 @@
 //! The lock file `portcullis.lock`: the definitions of tools, prompts, resources and templates that a person accepted,
 //! and the versions to which packages and components are pinned.
 
+mod differences;
+mod kept;
 mod resolved;
 
 use std::io::Write as _;
@@ -15,6 +17,8 @@ use crate::private;
 use crate::private::regular_file::{self, Symlinks};
 use crate::protocol::Json;
 
+pub use differences::differences;
+pub use kept::KeptLockfile;
 pub(crate) use resolved::tree_of;
 pub use resolved::{PackageVersion, ResolvedPackage};
 
@@ -187,20 +191,31 @@ impl Lockfile {
     /// If the file cannot be read or parsed: a damaged lock file must not be taken for "nothing was ever accepted".
     pub fn load(data_dir: &Path) -> Result<Self, LockError> {
         let path = Self::path(data_dir);
-        let text = match regular_file::read_text(&path, Symlinks::Refuse, MAX_BYTES) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(Self { version: VERSION, ..Self::default() });
-            }
-            Err(error)
-                if matches!(error.kind(), std::io::ErrorKind::FileTooLarge | std::io::ErrorKind::InvalidData) =>
-            {
-                return Err(LockError::Malformed { path, reason: error.to_string() });
-            }
-            Err(error) => return Err(LockError::Io { path, error }),
+        let text = Self::read(&path)?;
+        text.map_or_else(|| Ok(Self::empty()), |text| Self::parse(&path, &text))
+    }
+
+    /// Returns a lock file that has nothing.
+    fn empty() -> Self {
+        Self { version: VERSION, ..Self::default() }
+    }
+
+    /// Returns the text of a lock file. `None` if there is no file.
+    fn read(path: &Path) -> Result<Option<String>, LockError> {
+        use std::io::ErrorKind::{FileTooLarge, InvalidData, NotFound};
+        let of = |error: std::io::Error| match error.kind() {
+            FileTooLarge | InvalidData => LockError::Malformed { path: path.to_owned(), reason: error.to_string() },
+            _ => LockError::Io { path: path.to_owned(), error },
         };
-        let malformed = |reason: String| LockError::Malformed { path: path.clone(), reason };
-        let mut lock: Self = toml::from_str(&text).map_err(|error| malformed(error.to_string()))?;
+        match regular_file::read_text(path, Symlinks::Refuse, MAX_BYTES) {
+            Err(error) if error.kind() == NotFound => Ok(None),
+            read => read.map(Some).map_err(of),
+        }
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, LockError> {
+        let malformed = |reason: String| LockError::Malformed { path: path.to_owned(), reason };
+        let mut lock: Self = toml::from_str(text).map_err(|error| malformed(error.to_string()))?;
         if !(OLDEST..=VERSION).contains(&lock.version) {
             return Err(malformed(format!("version {} is none of {OLDEST} to {VERSION}", lock.version)));
         }
@@ -352,43 +367,6 @@ impl Lockfile {
 
 fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
-/// Returns the members, at any depth, in which two definitions in JSON differ, one line each.
-#[must_use]
-pub fn differences(old: &str, new: &str) -> Vec<String> {
-    // Both are within the nesting limit, so parsing and recursion are bounded.
-    let parse = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
-    let mut found = Vec::new();
-    compare("", &parse(old), &parse(new), &mut found);
-    found
-}
-
-fn compare(at: &str, old: &serde_json::Value, new: &serde_json::Value, found: &mut Vec<String>) {
-    use serde_json::Value::Object;
-    if let (Object(a), Object(b)) = (old, new) {
-        for (key, value) in a {
-            let at = format!("{at}.{key}");
-            match b.get(key) {
-                Some(other) => compare(&at, value, other, found),
-                None => found.push(format!("{} was removed", at.trim_start_matches('.'))),
-            }
-        }
-        let added = b.keys().filter(|key| !a.contains_key(*key));
-        found.extend(added.map(|key| format!("{} was added", format!("{at}.{key}").trim_start_matches('.'))));
-    } else if old != new {
-        let at = at.trim_start_matches('.');
-        found.push(format!("{at} changed from {} to {}", excerpt(old), excerpt(new)));
-    }
-}
-
-/// Returns a value as one line for people, of at most 120 characters.
-fn excerpt(value: &serde_json::Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(120) {
-        Some((cut, _)) => format!("{}…", text.get(..cut).unwrap_or_default()),
-        None => text,
-    }
 }
 
 #[cfg(test)]

@@ -51,6 +51,8 @@ pub(super) struct BodySealer {
     made: AtomicU32,
     /// A key for each set of recipients.
     current: Mutex<Vec<CurrentKey>>,
+    /// Locked while a key is made and written, so that one is made where several are wanted. Whoever has a key goes on.
+    pub(super) making: Mutex<()>,
 }
 
 struct CurrentKey {
@@ -69,19 +71,38 @@ impl Ledger {
 
     /// Seals the body of a payload for the recipients of this handle. `hash` is the payload's [`Ledger::fingerprint`]:
     /// the result opens for that payload only. The first call of a day (UTC) writes a file, and takes the time of a
-    /// disk.
+    /// disk, unless [`Ledger::prepare_sealing`] came before.
     ///
     /// # Errors
     /// [`LedgerError::NoRecipient`] if there is none; [`LedgerError::File`] if the file of the key cannot be written.
     pub fn seal_body(&self, hash: &str, body: &[u8]) -> Result<String, LedgerError> {
         self.inner.sealer.seal(&self.recipients, today(), hash, body)
     }
+
+    /// Makes the key of the day if there is none yet, and blocks no thread of the runtime for it. An error comes again
+    /// from [`Ledger::seal_body`].
+    pub async fn prepare_sealing(&self) {
+        let (inner, recipients, day) = (Arc::clone(&self.inner), Arc::clone(&self.recipients), today());
+        if recipients.is_empty() || inner.sealer.known(&recipients, day).is_some() {
+            return;
+        }
+        let made = tokio::task::spawn_blocking(move || inner.sealer.key_of(&recipients, day).map(drop)).await;
+        if let Ok(Err(error)) = made {
+            tracing::debug!(%error, "the key for sealed bodies cannot be made");
+        }
+    }
 }
 
 impl BodySealer {
     pub(super) fn new(data_dir: &Path, chain: &Arc<str>) -> Self {
         let chain = Arc::clone(chain);
-        Self { data_dir: data_dir.to_owned(), chain, made: AtomicU32::new(0), current: Mutex::default() }
+        Self {
+            data_dir: data_dir.to_owned(),
+            chain,
+            made: AtomicU32::new(0),
+            current: Mutex::default(),
+            making: Mutex::default(),
+        }
     }
 
     /// Seals a body with the key of a day.
@@ -99,12 +120,21 @@ impl BodySealer {
         Ok(format!("{day}.{number}:{}", key.seal(hash, body)?))
     }
 
+    /// Returns the key of a day for some recipients, if it was made.
+    fn known(&self, recipients: &Arc<[Recipient]>, day: Date) -> Option<(Arc<DataKey>, u32)> {
+        let current = self.current.lock();
+        let known = current.iter().find(|known| known.day == day && known.recipients == *recipients);
+        known.map(|known| (Arc::clone(&known.key), known.number))
+    }
+
     /// Returns the key of a day for some recipients, which is made if there is none.
     fn key_of(&self, recipients: &Arc<[Recipient]>, day: Date) -> Result<(Arc<DataKey>, u32), LedgerError> {
-        let mut current = self.current.lock();
-        current.retain(|known| known.day == day);
-        if let Some(known) = current.iter().find(|known| known.recipients == *recipients) {
-            return Ok((Arc::clone(&known.key), known.number));
+        if let Some(known) = self.known(recipients, day) {
+            return Ok(known);
+        }
+        let _making = self.making.lock();
+        if let Some(made) = self.known(recipients, day) {
+            return Ok(made);
         }
         let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
         let (key, bytes) = DataKey::generate()?;
@@ -119,6 +149,8 @@ impl BodySealer {
         }
         sync_folder(&folder(&self.data_dir))?;
         let key = Arc::new(key);
+        let mut current = self.current.lock();
+        current.retain(|known| known.day == day);
         current.push(CurrentKey { key: Arc::clone(&key), day, number, recipients: Arc::clone(recipients) });
         Ok((key, number))
     }

@@ -18,7 +18,7 @@ use crate::config::{Approve, Config, PluginConfig, user_trust};
 use crate::context::{self, Context, Profile, SourceParts};
 use crate::gate::{Gate, GatePlugins, Inbox};
 use crate::ledger::{Event, EventKind, Ledger};
-use crate::lockfile::Lockfile;
+use crate::lock_file::LockReader;
 use crate::metrics::{Histogram, OPERATION};
 use crate::name::ProfileName;
 use crate::plugin::{PluginError, PluginHost, PluginIdentity};
@@ -47,6 +47,7 @@ pub(super) struct PreparedConfig {
     pub(super) config: Config,
     pub(super) plugins: PluginHost,
     pub(super) secrets: SecretStore,
+    lock: Arc<LockReader>,
     gate: GatePlugins,
     profiles: BTreeMap<ProfileName, Profile>,
 }
@@ -63,7 +64,9 @@ impl PreparedConfig {
         if config.sources.is_empty() {
             return Err(if config.disabled.is_empty() { BuildError::NoSources } else { BuildError::AllDisabled });
         }
-        let lock = Lockfile::load(&config.data_dir)?;
+        let same_folder = before.filter(|before| before.config.data_dir == config.data_dir);
+        let lock_reader = same_folder.map_or_else(|| LockReader::new(&config.data_dir), |it| Arc::clone(&it.lock));
+        let lock = lock_reader.current().await?;
         natives.check_all_are_used(&config)?;
         let plugins = loading::plugins(&config, &lock, host)?.with_natives(natives.plugins.clone());
         let before_plugins = before.map(|before| (&*before.config, before.gate.loaded()));
@@ -93,7 +96,7 @@ impl PreparedConfig {
         };
         let profiles = context::profiles(&config, before)?;
         let secrets = SecretStore::open(&config.data_dir)?;
-        Ok(Self { config, plugins, secrets, gate, profiles })
+        Ok(Self { config, plugins, secrets, lock: lock_reader, gate, profiles })
     }
 }
 
@@ -110,7 +113,7 @@ impl BrokerCore {
         #[cfg(feature = "process")]
         let cells = cells.with_osv(user_state_dir().map(|folder| portcullis_osv::file_in(&folder)));
         let session_durations = Arc::new(Histogram::new(OPERATION));
-        let inbox = Arc::new(Inbox::with_lock_file(config.data_dir.clone()));
+        let inbox = Arc::new(Inbox::with_lock_file(Arc::clone(&first.lock)));
         Self { ledger, inbox, telemetry, receivers, closing: TaskTracker::new(), cells, natives, session_durations }
     }
 
@@ -131,7 +134,7 @@ impl BrokerCore {
         prepared: PreparedConfig,
         before: Option<&Context>,
     ) -> Result<Context, BuildError> {
-        let PreparedConfig { config, plugins, secrets, gate, profiles } = prepared;
+        let PreparedConfig { config, plugins, secrets, lock, gate, profiles } = prepared;
         let digest = config.digest();
         let ledger = self.ledger.under(digest).sealing_for(&config.ledger.recipients);
         let notes = ledger.clone();
@@ -153,6 +156,7 @@ impl BrokerCore {
             profiles,
             plugins,
             telemetry,
+            lock,
             installations,
             session_durations,
         })

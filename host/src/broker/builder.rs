@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use portcullis_jail::Launcher;
 use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
 
 use super::broker_core::{BrokerCore, PreparedConfig};
 use super::native_parts::NativeParts;
@@ -173,15 +174,16 @@ async fn start(
     let inner = Arc::new(Inner {
         core,
         context: watch::Sender::new(context),
-        reloading: tokio::sync::Mutex::default(),
+        reloading: Arc::default(),
         refused: Mutex::default(),
-        sinks: tokio::sync::Mutex::new(Some(sinks)),
+        sinks: Arc::new(tokio::sync::Mutex::new(Some(sinks))),
         retired: Mutex::default(),
         sessions: Mutex::default(),
         continuations: ContinuationStore::default(),
         rejections,
         local_connections: Mutex::default(),
         stopping: watch::Sender::new(false),
+        opening: TaskTracker::new(),
         started: Instant::now(),
     });
     let control = operator::listen(&inner).map_err(|error| {

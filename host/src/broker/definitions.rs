@@ -9,7 +9,6 @@ use super::{Broker, BuildError};
 use crate::call::SessionId;
 use crate::context::{Context, FlaggedDefinition, Upstream};
 use crate::item::{Item, ItemKind};
-use crate::lockfile::Lockfile;
 use crate::name::{ProfileName, SourceName};
 use crate::protocol::{Answer, Json, Notification, Request};
 use crate::source::{NoClient, SourceClient, SourceError};
@@ -52,7 +51,7 @@ impl Broker {
     #[doc(hidden)]
     pub fn flagged(&self, source: &SourceName) -> Result<Vec<FlaggedDefinition>, BuildError> {
         let context = self.inner.context();
-        let lock = Lockfile::load(&context.config.data_dir)?;
+        let lock = context.lock.current_blocking()?;
         Ok(context.upstreams.get(source).map_or_else(Vec::new, |upstream| upstream.flagged(&lock)))
     }
 
@@ -64,7 +63,7 @@ impl Broker {
     #[doc(hidden)]
     pub fn off_tools(&self, source: &SourceName) -> Result<BTreeSet<Arc<str>>, BuildError> {
         let context = self.inner.context();
-        let lock = Lockfile::load(&context.config.data_dir)?;
+        let lock = context.lock.current_blocking()?;
         Ok(context.upstreams.get(source).map(|upstream| context.off_tools(upstream, &lock)).unwrap_or_default())
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -92,7 +93,7 @@ impl Broker {
     pub async fn compare_with_lock(&self, kind: ItemKind) -> Result<LockComparison, BuildError> {
         let context = self.inner.context();
         let definitions = self.definitions().await;
-        let lock = Lockfile::load(&context.config.data_dir)?;
+        let lock = context.lock.current().await?;
         let mut compared = LockComparison::default();
         for (source, found) in definitions {
             match (found, context.upstreams.get(&source)) {
@@ -161,10 +162,12 @@ impl LockComparison {
 /// has asked it for yet.
 pub(super) async fn compare(inner: &Inner, kind: ItemKind) -> ControlReply {
     let context = inner.context();
-    let lock = Lockfile::load(&context.config.data_dir).map_err(|error| ControlRefusal::Error(error.to_string()))?;
+    let lock = context.lock.current().await.map_err(|error| ControlRefusal::Error(error.to_string()))?;
     let mut compared = LockComparison::default();
-    for (source, upstream) in &context.upstreams {
-        match listed(&context, upstream, kind).await {
+    // All at once: each may take nearly as long as the whole exchange.
+    let listed = join_all(context.upstreams.values().map(|upstream| listed(&context, upstream, kind))).await;
+    for ((source, upstream), listed) in context.upstreams.iter().zip(listed) {
+        match listed {
             Ok(items) => compared.add(upstream, &items, &lock, kind),
             Err(error) => drop(compared.missing.insert(source.clone(), error)),
         }
@@ -200,19 +203,15 @@ impl Inner {
     /// Accepts definitions into the lock file, and records each; see [`Broker::accept`].
     pub(super) async fn accept(&self, items: &[Arc<Item>], by: &str) -> Result<(), BuildError> {
         let context = self.context();
-        Lockfile::load(&context.config.data_dir)?;
+        context.lock.current().await?;
         for item in items {
             context.ledger.append(Event::new(EventKind::LockAccepted, item.acceptance_record(by))).await?;
         }
-        let identity = |source: &SourceName| context.upstreams.get(source).map(|upstream| upstream.identity);
-        let accept = |lock: &mut Lockfile| {
-            for item in items {
-                if let Some(identity) = identity(&item.source) {
-                    lock.accept(item, identity);
-                }
-            }
-        };
-        Ok(Lockfile::change(&context.config.data_dir, accept)?)
+        let identity = |item: &Arc<Item>| Some((Arc::clone(item), context.upstreams.get(&item.source)?.identity));
+        let accepted: Vec<_> = items.iter().filter_map(identity).collect();
+        let accept =
+            move |lock: &mut Lockfile| accepted.iter().for_each(|(item, identity)| lock.accept(item, *identity));
+        Ok(context.lock.change(accept).await?)
     }
 
     /// Applies the lock file as it is now to the sessions that are open.

@@ -71,7 +71,7 @@ impl Broker {
 
 async fn answer(inner: &Inner, request: ControlRequest) -> ControlReply {
     match request {
-        ControlRequest::Status => Ok(status(inner)),
+        ControlRequest::Status => Ok(status(inner).await),
         ControlRequest::Asks => Ok(json!(inner.core.inbox.list_within(MAX_LIST_BYTES))),
         ControlRequest::Show { ask, from } => {
             let part = inner.core.inbox.part(&ask, from, MAX_PART_BYTES);
@@ -149,7 +149,7 @@ async fn clear(inner: &Inner, session: &str, by: &str) -> ControlReply {
     Ok(json!({ "session": session, "labels": live.clear_flow() }))
 }
 
-fn status(inner: &Inner) -> Value {
+async fn status(inner: &Inner) -> Value {
     let sessions: Vec<_> = inner
         .live_sessions()
         .iter()
@@ -166,8 +166,8 @@ fn status(inner: &Inner) -> Value {
     let context = inner.context();
     let trouble = context.ledger.trouble();
     let refusing = trouble.map(|LedgerTrouble { error, lost }| json!({ "reason": error.to_string(), "lost": lost }));
-    let state = context.state();
-    let lock = context.lockfile_or_empty();
+    let lock = context.lockfile_or_empty().await;
+    let state = context.state(&lock);
     let of = |upstream: &Arc<Upstream>| {
         let mut status = upstream.status(&lock);
         if let Some(members) = status.as_object_mut() {

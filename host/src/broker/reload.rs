@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::json;
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::timeout;
 
 use super::broker_core::PreparedConfig;
+use super::sinks::{LoadedSink, SinkTasks};
 use super::{Broker, BuildError, Inner, sinks, start_eager};
 use crate::config::{Config, ServeConfig};
 use crate::context::{Context, Upstream};
@@ -126,7 +128,10 @@ impl Broker {
     /// budgets what they have counted; a request in flight finishes under the configuration that it began with, and is
     /// judged by no other. Sessions whose profile or token is gone end. Sinks that are new get the records from now on.
     /// Changes of `[questions]`, `[telemetry]`, the witnesses, and of `[serve]` beyond its tokens, callers and people,
-    /// take effect when the broker is started again. Cancellation: the old configuration stays.
+    /// take effect when the broker is started again.
+    ///
+    /// Cancellation: the old configuration stays, and no record says otherwise. Once everything is loaded and the change
+    /// is being recorded, the new one is put in force all the same.
     ///
     /// # Errors
     /// [`ReloadError`]; the configuration before stays in force, and the refusal is recorded.
@@ -141,11 +146,21 @@ impl Broker {
     /// # }
     /// ```
     pub async fn reload(&self, config: Config) -> Result<ReloadSummary, ReloadError> {
-        let _one_at_a_time = self.inner.reloading.lock().await;
-        let replaced = self.inner.replace(config).await;
-        match &replaced {
-            Ok(_) => *self.inner.refused.lock() = None,
-            Err(error) => self.refuse(&error.to_string()),
+        let one_at_a_time = Arc::clone(&self.inner.reloading).lock_owned().await;
+        let replaced = match self.inner.prepare(config).await {
+            Ok(replacement) => {
+                let inner = Arc::clone(&self.inner);
+                // A task of its own: whoever drops this future must not leave a record of a change that never came.
+                let replaced = tokio::spawn(async move {
+                    let _one_at_a_time = one_at_a_time;
+                    inner.replace(replacement).await
+                });
+                replaced.await.unwrap_or(Err(ReloadError::Ledger(LedgerError::Closed)))
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = &replaced {
+            self.refuse(&error.to_string());
         }
         replaced
     }
@@ -168,27 +183,47 @@ impl Broker {
     }
 }
 
+/// A configuration that is ready to be put in force, and its differences from the one that is.
+struct Replacement {
+    before: Arc<Context>,
+    after: Arc<Context>,
+    reloaded: ReloadSummary,
+    /// The sources that are new or changed.
+    fresh: Vec<Arc<Upstream>>,
+    loaded: Vec<LoadedSink>,
+    sinks: OwnedMutexGuard<Option<SinkTasks>>,
+}
+
 impl Inner {
-    async fn replace(&self, config: Config) -> Result<ReloadSummary, ReloadError> {
+    /// Loads a configuration and connects its new sources. Nothing changes.
+    async fn prepare(&self, config: Config) -> Result<Replacement, ReloadError> {
         let before = self.context();
         let (config, at_next_start) = as_started(config, &before.config)?;
         let prepared = PreparedConfig::of(config, Some(&before.plugins), self.core.natives(), Some(&before)).await?;
         let loaded = sinks::load(&prepared.plugins, &prepared.config, &prepared.secrets).await?;
         let after = Arc::new(self.core.context(prepared, Some(&before)).await?);
-        let mut sinks = self.sinks.lock().await;
+        let sinks = Arc::clone(&self.sinks).lock_owned().await;
         let mut reloaded = ReloadSummary::between(&before, &after, at_next_start);
         reloaded.other |= sinks.as_ref().is_some_and(|running| running.differ(&loaded));
-        if reloaded.added.is_empty() && reloaded.removed.is_empty() && reloaded.changed.is_empty() && !reloaded.other {
-            return Ok(reloaded);
-        }
         let fresh = |name: &SourceName| after.upstreams.get(name).cloned();
         let fresh: Vec<_> = reloaded.added.iter().chain(&reloaded.changed).filter_map(fresh).collect();
         if !self.live_sessions().is_empty() {
             connect(&fresh).await?;
         }
+        Ok(Replacement { before, after, reloaded, fresh, loaded, sinks })
+    }
+
+    /// Records a configuration that is another than the one in force, and puts it in force.
+    async fn replace(&self, replacement: Replacement) -> Result<ReloadSummary, ReloadError> {
+        let Replacement { before, after, reloaded, fresh, loaded, mut sinks } = replacement;
+        if reloaded.added.is_empty() && reloaded.removed.is_empty() && reloaded.changed.is_empty() && !reloaded.other {
+            *self.refused.lock() = None;
+            return Ok(reloaded);
+        }
         let body = json!({ "before": before.digest, "digest": after.digest, "changes": reloaded });
         after.ledger.append(Event::new(EventKind::ConfigReloaded, body)).await?;
         self.context.send_replace(Arc::clone(&after));
+        *self.refused.lock() = None;
         if let Some(running) = &mut *sinks {
             running.replace(loaded);
         }

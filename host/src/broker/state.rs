@@ -8,7 +8,8 @@ impl Broker {
     /// Returns the state of all sources, as far as it is known. Sends no request and connects to nothing.
     #[must_use]
     pub fn state(&self) -> BrokerState {
-        self.inner.context().state()
+        let context = self.inner.context();
+        context.state(&context.lock.current_blocking().unwrap_or_default())
     }
 
     /// Pings every connected source in parallel, over stdio too, for at most 10 s each. A source that does not answer
@@ -25,7 +26,8 @@ impl Broker {
     pub async fn ping(&self) -> BrokerState {
         let context = self.inner.context();
         join_all(context.upstreams.values().map(|upstream| upstream.source.ping())).await;
-        self.inner.context().state()
+        let lock = context.lockfile_or_empty().await;
+        context.state(&lock)
     }
 
     /// Returns why calls are refused at the moment, in words that name no file. `None` while they are not refused.

@@ -1,9 +1,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod embedding;
+mod interrupted;
 mod mounted;
 mod natives;
 mod questions;
+mod tasks;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -101,7 +101,9 @@ impl Approvals {
         }
         let acceptable = self.acceptable(&question);
         // The session may have listed the tool before a person accepted it.
-        if acceptable.as_ref().is_some_and(AcceptableTool::is_accepted) {
+        if let Some(acceptable) = &acceptable
+            && acceptable.is_accepted().await
+        {
             return Ok(ApprovalOutcome::without_asking());
         }
         match self.plan(&question, &binding).await? {
@@ -251,9 +253,9 @@ impl Approvals {
     /// Returns the tool that a question is about, if a person may accept it for good: its source does not call it
     /// destructive or open to the world, as what is so called is accepted by its name only.
     fn acceptable(&self, question: &ApprovalQuestion<'_>) -> Option<AcceptableTool> {
-        let (item, folder) = (&question.call.item, self.inbox.folder.clone()?);
+        let (item, lock) = (&question.call.item, self.inbox.lock.clone()?);
         let may_be = question.lock_settles && item.kind == ItemKind::Tool && !item.hints.raise_risk();
-        may_be.then(|| AcceptableTool { item: Arc::clone(item), identity: question.identity, folder })
+        may_be.then(|| AcceptableTool { item: Arc::clone(item), identity: question.identity, lock })
     }
 
     fn input_required(&self, pending: &OpenQuestion) -> Json {

@@ -13,7 +13,6 @@ mod settle;
 mod waiter_count;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
@@ -24,6 +23,7 @@ use tokio::sync::{broadcast, watch};
 use crate::call::SessionId;
 use crate::digest::Digest;
 use crate::ledger::{EventKind, GrantBinding};
+use crate::lock_file::LockReader;
 use crate::sealing_key::SealingKey;
 use crate::sync::Mutex;
 pub(super) use acceptance::{ALWAYS, AcceptableTool};
@@ -77,8 +77,8 @@ const ELICITATION: &str = "elicitation";
 pub struct Inbox {
     pub(super) open: Arc<QuestionMap>,
     events: EventSubscribers,
-    /// The data folder, in whose lock file an answer may accept a tool; `None` if no answer may.
-    pub(super) folder: Option<PathBuf>,
+    /// The lock file, into which an answer may accept a tool; `None` if no answer may.
+    pub(super) lock: Option<Arc<LockReader>>,
     /// Seals each `requestState`, so that an agent can neither make nor read one.
     pub(super) seal: SealingKey,
 }
@@ -152,18 +152,16 @@ impl Default for Inbox {
         Self {
             open: Arc::default(),
             events: EventSubscribers::default(),
-            folder: None,
+            lock: None,
             seal: SealingKey::new("approval"),
         }
     }
 }
 
 impl Inbox {
-    /// Returns an empty inbox, whose answers may accept tools into the lock file of a data folder.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn with_lock_file(data_dir: PathBuf) -> Self {
-        Self { folder: Some(data_dir), ..Self::default() }
+    /// Returns an empty inbox, whose answers may accept tools into the lock file.
+    pub(crate) fn with_lock_file(lock: Arc<LockReader>) -> Self {
+        Self { lock: Some(lock), ..Self::default() }
     }
 
     /// Returns a receiver of what happens to questions from now on; [`Inbox::list`] says what is open already. One that

@@ -271,6 +271,7 @@ impl Gate {
         let received = match &answer {
             Answer::Result(json) | Answer::Error(json) => json.clone(),
         };
+        self.prepare_records(ticket.record).await;
         let mut trail = DecisionTrail::new(ticket.record);
         let (objection, failed) = match &answer {
             Answer::Result(result) => objection(&ticket.call.method, result),

@@ -16,6 +16,7 @@ use super::{OAuthError, OAuthHttp, hint, token};
 use crate::egress::{Challenge, Reach};
 use crate::limits::CLOSE_DEADLINE;
 use crate::name::SourceName;
+use crate::secret::SecretError;
 use crate::sync::{Mutex, MutexGuard};
 
 /// The number of seconds before its expiry at which a token is renewed: a request must arrive while the token is valid,
@@ -185,10 +186,9 @@ impl Bearer {
 
     /// Renews the login that `sent` belongs to, unless another process has done so.
     async fn exchange(&self, sent: &SecretString) -> Result<SecretString, OAuthError> {
-        let (logins, source) = (self.logins.clone(), self.source.clone());
-        let lock = tokio::task::spawn_blocking(move || logins.lock(&source)).await;
-        let _lock = lock.map_err(|error| OAuthError::Source(error.to_string()))??;
-        let mut record = self.logins.read(&self.source, &self.url)?;
+        let url = self.url.clone();
+        let locked = self.stored(move |logins, source| Ok((logins.lock(source)?, logins.read(source, &url)?)));
+        let (_lock, mut record) = locked.await?;
         let Some(login) = record.login.take() else {
             return Err(OAuthError::Source("nobody is logged in any more".to_owned()));
         };
@@ -211,7 +211,7 @@ impl Bearer {
                     // The login has ended. The next one asks for the same scopes.
                     let scope = Some(login.scopes.join(" ")).filter(|scope| !scope.is_empty());
                     record.challenge.get_or_insert_default().scope = scope;
-                    self.logins.write(&self.source, &record)?;
+                    self.stored(move |logins, source| logins.write(source, &record)).await?;
                 }
                 return Err(error);
             }
@@ -219,28 +219,38 @@ impl Bearer {
         let access = login.access.clone();
         record.login = Some(login.clone());
         record.challenge = None;
-        if let Err(error) = self.logins.write(&self.source, &record) {
+        if let Err(error) = self.stored(move |logins, source| logins.write(source, &record)).await {
             tracing::error!(source = %self.source, %error, "a renewed login is held in memory only");
         }
         *self.held() = Held { stamp: self.stamp(), login: Some(login), problem: None };
         Ok(access)
     }
 
+    /// Works with the stored logins, where that may wait for the disk and for other processes.
+    async fn stored<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Logins, &SourceName) -> Result<T, SecretError> + Send + 'static,
+    ) -> Result<T, OAuthError> {
+        let (logins, source) = (self.logins.clone(), self.source.clone());
+        let done = tokio::task::spawn_blocking(move || work(&logins, &source)).await;
+        Ok(done.map_err(|error| OAuthError::Source(error.to_string()))??)
+    }
+
     /// Stores the server's challenge for the next login.
     async fn store_challenge(&self, challenge: Challenge) {
-        let (logins, source, url) = (self.logins.clone(), self.source.clone(), self.url.clone());
-        let noted = tokio::task::spawn_blocking(move || {
-            let _lock = logins.lock(&source)?;
+        let url = self.url.clone();
+        let noted = self.stored(move |logins, source| {
+            let _lock = logins.lock(source)?;
             // An unreadable record holds nothing of use, and a login replaces it.
-            let mut record = logins.read(&source, &url).unwrap_or_else(|_| LoginRecord::new(&source, &url));
+            let mut record = logins.read(source, &url).unwrap_or_else(|_| LoginRecord::new(source, &url));
             if record.challenge.as_ref() == Some(&challenge) {
                 return Ok(());
             }
             record.challenge = Some(challenge);
-            logins.write(&source, &record)
+            logins.write(source, &record)
         });
         // A failure does little harm: the login asks the server for its challenge again.
-        if let Ok(Err(error)) = noted.await {
+        if let Err(error) = noted.await {
             tracing::debug!(source = %self.source, %error, "the challenge of a server could not be stored");
         }
     }

@@ -2,9 +2,11 @@
 
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::change_throttle::ChangeThrottle;
 use super::configured::ConfiguredSession;
@@ -23,6 +25,10 @@ pub(super) struct ChangeReceiver {
     /// The part in a channel that closes once every source has acknowledged its subscription, or failed to. `None` if
     /// nobody waits for that.
     unacknowledged: Mutex<Option<mpsc::Sender<Infallible>>>,
+    /// The time at which the source acknowledged the subscription. `None` while there is none.
+    open_since: Mutex<Option<Instant>>,
+    /// The changes that may have come while the subscription was lost.
+    missed: Mutex<Vec<Notification>>,
 }
 
 impl ChangeReceiver {
@@ -43,7 +49,30 @@ impl ChangeReceiver {
             },
             changes: ChangeThrottle::default(),
             unacknowledged: Mutex::new(unacknowledged),
+            open_since: Mutex::default(),
+            missed: Mutex::default(),
         }
+    }
+
+    /// Notes that the subscription was lost, and returns the time for which it was there. Once the source acknowledges it
+    /// again, these changes are announced.
+    pub(super) fn lost(&self, missed: Vec<Notification>) -> Duration {
+        self.acknowledge();
+        *self.missed.lock() = missed;
+        self.open_since.lock().take().map(|since| since.elapsed()).unwrap_or_default()
+    }
+
+    /// Passes on a change that the source announces, or may have announced.
+    async fn pass(&self, notification: Notification) {
+        let target = self.target.clone();
+        if let Some(session) = target.session.upgrade() {
+            session.forget_changed(target.upstream.config.name.as_str(), &notification.method);
+        }
+        let receive = move |change| -> BoxFuture<'static, ()> {
+            let target = target.clone();
+            Box::pin(async move { target.receive(change).await })
+        };
+        self.changes.pass(self.target.upstream.config.name.as_str(), notification, receive).await;
     }
 
     /// Gives up the part in the channel of acknowledgements.
@@ -85,17 +114,14 @@ impl AgentPeer for ChangeReceiver {
         Box::pin(async move {
             if notification.method == Method::NotificationsSubscriptionsAcknowledged {
                 self.acknowledge();
+                self.open_since.lock().get_or_insert_with(Instant::now);
+                let missed = std::mem::take(&mut *self.missed.lock());
+                for change in missed {
+                    self.pass(change).await;
+                }
                 return;
             }
-            let target = self.target.clone();
-            if let Some(session) = target.session.upgrade() {
-                session.forget_changed(target.upstream.config.name.as_str(), &notification.method);
-            }
-            let receive = move |change| -> BoxFuture<'static, ()> {
-                let target = target.clone();
-                Box::pin(async move { target.receive(change).await })
-            };
-            self.changes.pass(self.target.upstream.config.name.as_str(), notification, receive).await;
+            self.pass(notification).await;
         })
     }
 

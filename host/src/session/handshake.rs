@@ -58,7 +58,7 @@ impl ConfiguredSession {
     /// Returns what the session offers as far as it is known before all sources have answered. `partial` is the list
     /// without those that have failed or are slow, if there is one.
     async fn expected_offers(&self, partial: Option<&SessionCatalog>) -> AdvertisedCapabilities {
-        let lock = self.context.lockfile_or_empty();
+        let lock = self.context.lockfile_or_empty().await;
         let (upstreams, mut known) = (Vec::from_iter(self.upstreams()), Vec::new());
         for upstream in &upstreams {
             known.extend(upstream.described().await.map(|described| (Arc::clone(upstream), described)));

@@ -65,7 +65,7 @@ impl ConfiguredSession {
             let members = shown.group.as_ref().map_or(std::slice::from_ref(shown), |group| &group.members);
             members.iter().for_each(|member| *seen.entry(&member.item.source).or_default() += 1);
         }
-        let lock = self.context.lockfile_or_empty();
+        let lock = self.context.lockfile_or_empty().await;
         let known = self.context.admitted(&self.caller.profile).map(|(upstream, _)| {
             let (mut health, discovered) = upstream.health(&lock);
             // Tools that the session does not see are not counted, and tools that cannot be reached cannot be called.

@@ -52,8 +52,9 @@ struct MemoryShare {
 }
 
 impl MemoryShare {
-    fn of(bytes: usize, all: &'static AtomicUsize, limit: usize) -> Option<Self> {
-        let added = |used: usize| used.checked_add(bytes).filter(|used| *used <= limit);
+    /// Takes room for some bytes. `freed` bytes of what is taken already are freed next.
+    fn of(bytes: usize, freed: usize, all: &'static AtomicUsize, limit: usize) -> Option<Self> {
+        let added = |used: usize| used.checked_add(bytes).filter(|used| used.saturating_sub(freed) <= limit);
         all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added).ok().map(|_| Self { bytes, all })
     }
 }
@@ -73,8 +74,19 @@ pub(super) struct ResultPart {
 }
 
 impl KeptResults {
-    /// Keeps a result in parts of at most this many bytes, and returns its identifier. `None` if there is no room.
+    /// Keeps a result in parts of at most this many bytes, and returns its identifier. `None` if there is no room; then
+    /// the earlier results stay.
     pub(super) fn keep(&self, text: String, part_bytes: usize, now: Instant) -> Option<String> {
+        self.keep_within(text, part_bytes, now, (&BYTES_OF_ALL, MAX_BYTES_OF_ALL))
+    }
+
+    fn keep_within(
+        &self,
+        text: String,
+        part_bytes: usize,
+        now: Instant,
+        (all, limit): (&'static AtomicUsize, usize),
+    ) -> Option<String> {
         let bytes = text.len();
         if bytes > MAX_BYTES_OF_CALLER {
             return None;
@@ -84,12 +96,16 @@ impl KeptResults {
         let id = hex(&random);
         let mut kept = self.0.lock();
         kept.retain(|result| result.until > now);
-        while kept.len() >= MAX_RESULTS_OF_CALLER
-            || kept.iter().map(|result| result.text.len()).sum::<usize>() + bytes > MAX_BYTES_OF_CALLER
-        {
-            kept.remove(0);
+        let (mut evicted, mut freed) = (0, 0);
+        let mut held = kept.iter().map(|result| result.text.len()).sum::<usize>();
+        for oldest in kept.iter().map(|result| result.text.len()) {
+            if kept.len() - evicted < MAX_RESULTS_OF_CALLER && held + bytes <= MAX_BYTES_OF_CALLER {
+                break;
+            }
+            (evicted, freed, held) = (evicted + 1, freed + oldest, held - oldest);
         }
-        let share = MemoryShare::of(bytes, &BYTES_OF_ALL, MAX_BYTES_OF_ALL)?;
+        let share = MemoryShare::of(bytes, freed, all, limit)?;
+        kept.drain(..evicted);
         let starts = starts(&text, part_bytes);
         kept.push(KeptResult { id: id.clone(), text, starts, until: now + LIFETIME, _share: share });
         Some(id)
@@ -145,7 +161,7 @@ impl SessionRequest<'_> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
     use super::*;
 
@@ -192,10 +208,24 @@ mod tests {
     }
 
     #[test]
+    fn a_result_for_which_others_leave_no_room_takes_the_place_of_no_earlier_one() {
+        static ALL: AtomicUsize = AtomicUsize::new(0);
+        let (kept, now) = (KeptResults::default(), Instant::now());
+        let keep = |text: &str, limit| kept.keep_within(text.to_owned(), 10, now, (&ALL, limit));
+        let ids: Vec<_> = (0..MAX_RESULTS_OF_CALLER).map(|_| keep("text", 1000).unwrap()).collect();
+        let used = 4 * MAX_RESULTS_OF_CALLER;
+        assert_eq!(keep("longer", used + 1), None);
+        assert!(ids.iter().all(|id| part(&kept, id, 1, now).is_some()), "nothing has gone");
+        let last = keep("longer", used + 2).unwrap();
+        assert!(part(&kept, &last, 1, now).is_some() && part(&kept, &ids[0], 1, now).is_none(), "the oldest made room");
+        assert_eq!(ALL.load(Ordering::Relaxed), used + 2);
+    }
+
+    #[test]
     fn all_callers_together_have_a_limit() {
         static ALL: AtomicUsize = AtomicUsize::new(10);
-        assert!(MemoryShare::of(6, &ALL, 15).is_none());
-        let share = MemoryShare::of(5, &ALL, 15).unwrap();
+        assert!(MemoryShare::of(6, 0, &ALL, 15).is_none());
+        let share = MemoryShare::of(5, 0, &ALL, 15).unwrap();
         assert_eq!(ALL.load(Ordering::Relaxed), 15);
         drop(share);
         assert_eq!(ALL.load(Ordering::Relaxed), 10, "what is no longer kept takes no room");

@@ -13,6 +13,7 @@ use super::Session;
 use super::change_receiver::ChangeReceiver;
 use super::configured::ConfiguredSession;
 use super::listing::{SessionCatalog, VisibleItem};
+use super::lost_stream::{Backoff, missed_changes};
 use super::request::SessionRequest;
 use super::subscription_filter::{SubscriptionFilter, announces_updates};
 use super::subscription_streams::{ChangeQueue, QueuedChange, StreamWants};
@@ -28,13 +29,6 @@ use crate::telemetry::Span;
 /// The longest time that the agent's acknowledgement waits for those of the sources. A change that a source makes
 /// before it has subscribed is lost; a source that never acknowledges does not hold up the others.
 const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The pause before a lost stream is opened again. It doubles with each attempt, which passes the gate and is recorded,
-/// as the first was.
-const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
-
-/// The longest pause before a lost stream is opened again.
-const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// A `subscriptions/listen` that an agent has sent.
 pub(super) struct OpenedSubscription {
@@ -249,12 +243,11 @@ impl ConfiguredSession {
         let params = Json::empty_object().with("notifications", &wants.to_json()).unwrap_or_else(Json::empty_object);
         let peer: Arc<dyn AgentPeer> = Arc::clone(&receiver) as _;
         let request = SessionRequest::new(self, Method::SubscriptionsListen, params, peer);
-        let mut pause = INITIAL_BACKOFF;
+        let mut backoff = Backoff::default();
         while request.clone().execute_at(&target).await.is_ok_and(|answer| is_lost(&answer)) {
-            receiver.acknowledge();
+            let open = receiver.lost(missed_changes(&wants, watched));
             tracing::debug!(source = %upstream.config.name, "a subscription was lost");
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(MAX_BACKOFF);
+            tokio::time::sleep(backoff.after(open)).await;
         }
     }
 }

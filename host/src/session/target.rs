@@ -20,7 +20,7 @@ use crate::lockfile::Acceptance;
 use crate::protocol::{Era, Json, Method, RpcError};
 
 /// The `_meta` key by which a request that names no item names its source.
-const META_SOURCE: &str = "portcullis/source";
+pub(super) const META_SOURCE: &str = "portcullis/source";
 
 /// Reports whether a request names the source that it is for.
 pub(super) fn names_source(params: &Params) -> bool {

@@ -12,7 +12,7 @@ use super::listing::VisibleItem;
 use super::pending_rounds::AgentQuestion;
 use super::request::SessionRequest;
 use super::round_trips::released;
-use super::target::names_source;
+use super::target::{META_SOURCE, names_source};
 use crate::agent::AgentPeer;
 use crate::call::{Params, Risk};
 use crate::context::Upstream;
@@ -24,8 +24,8 @@ use crate::sync::Mutex;
 /// The largest number of tasks of one caller that are remembered. Beyond it a new one takes the place of the oldest.
 const MAX_TASKS: usize = 1024;
 
-/// The largest number of pages of one source's list of tasks that are read. Sources forget tasks; one whose list never
-/// ends is faulty.
+/// The largest number of pages of one source's list of tasks that are read for a list of all. Sources forget tasks; one
+/// whose list never ends is faulty. A list without what is on later pages would look like one of all tasks.
 const MAX_PAGES: usize = 64;
 
 /// The most bytes of all pages of tasks that one request collects.
@@ -245,7 +245,7 @@ impl SessionRequest<'_> {
         let (mut all, mut listed) = (Vec::new(), 0);
         for source in several {
             let mut page = params.without("cursor");
-            for _ in 0..MAX_PAGES {
+            for number in 1.. {
                 let result = match self.with_params(page).execute_at(&source).await? {
                     Answer::Result(result) => result,
                     refused @ Answer::Error(_) => return Ok(refused),
@@ -258,6 +258,13 @@ impl SessionRequest<'_> {
                 }
                 all.extend(result.get("tasks").and_then(|tasks| tasks.items()).unwrap_or_default());
                 let Some(cursor) = result.get("nextCursor").filter(|cursor| *cursor != Json::null()) else { break };
+                if number == MAX_PAGES {
+                    let source = source.item.source.as_str();
+                    let message = format!(
+                        "source `{source}` lists tasks on more than {MAX_PAGES} pages; name it in `_meta` as `{META_SOURCE}`, and it lists them page by page"
+                    );
+                    return Err(RpcError::new(RpcError::INTERNAL, message));
+                }
                 page = params.with("cursor", &cursor).unwrap_or_else(|| params.clone());
             }
         }

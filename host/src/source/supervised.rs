@@ -266,11 +266,12 @@ impl<D: Connector> Source for SupervisedSource<D> {
             state.end(&slot, machine::ConnectionEvent::Restarted, cause, DRAIN_DEADLINE, slot.must_stay());
         }
         let shared: Vec<_> = state.shared_slots().cloned().collect();
-        let wanted = |slot: &&Arc<ConnectionSlot>| slot.status() != SourceStatus::Idle || state.wants(slot);
-        let restarted = shared.iter().filter(wanted).map(|slot| {
+        let mut restarted = 0;
+        for slot in shared.iter().filter(|slot| slot.status() != SourceStatus::Idle || state.wants(slot)) {
             state.end(slot, machine::ConnectionEvent::Restarted, cause, DRAIN_DEADLINE, true);
-        });
-        if restarted.count() == 0 {
+            restarted += 1;
+        }
+        if restarted == 0 {
             return Ok(SourceStatus::Idle);
         }
         let no_client: Arc<dyn SourceClient> = Arc::new(super::NoClient);

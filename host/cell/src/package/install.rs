@@ -1,14 +1,14 @@
 //! Resolves, pins and installs a package, each step in a cell of its own.
 
 mod run;
+mod steps;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use portcullis_core::digest::Digest;
-use portcullis_core::escape::escape_hidden;
-use portcullis_core::lockfile::{LockedPackage, Lockfile, PackageVersion, ResolvedPackage};
+use portcullis_core::lockfile::{LockError, LockedPackage, Lockfile, PackageVersion, ResolvedPackage};
 use portcullis_core::name::SourceName;
 use portcullis_osv::OsvCheck;
 use serde::{Serialize, Serializer};
@@ -21,10 +21,7 @@ use super::osv_lookup::look_up;
 use super::provenance::PackageRelease;
 use super::registry::{PackageRegistry, RegistryConfig};
 use super::store::{InstallLock, PackageStore};
-use super::{PackageCommand, PackageManager, index, npm, read_limited, uv};
-
-/// The largest lock file of an installer that is read, in bytes.
-const MAX_LOCK_TEXT_BYTES: u64 = 16 << 20;
+use super::{PackageCommand, PackageManager, index, npm, uv};
 
 /// The largest number of changed packages that an error message names.
 const MAX_SHOWN_CHANGES: usize = 6;
@@ -138,7 +135,7 @@ impl<'a> Installer<'a> {
     /// [`CellError::Package`] if the registry's package differs from the pinned one, or a step fails.
     pub(crate) async fn ready(&self) -> Result<ReadyPackage, CellError> {
         let install_lock = self.install_lock().await?;
-        let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
+        let lock = self.lock_file(Lockfile::load).await?;
         let requested = self.package.lock_key();
         if let Some(pin) = lock.package(self.source.as_str(), &requested) {
             let osv = self.check_for_malware(&pin.units, &install_lock).await?;
@@ -147,7 +144,7 @@ impl<'a> Installer<'a> {
                 self.require_pinned(pin, &resolved)?;
                 self.install(&resolved, &install_lock).await?;
             }
-            return self.installed(pin, osv, &install_lock);
+            return self.installed(pin, osv, &install_lock).await;
         }
         self.renew_locked(&install_lock).await
     }
@@ -158,7 +155,7 @@ impl<'a> Installer<'a> {
     /// [`CellError::Package`] if a step fails.
     pub(crate) async fn renew(&self) -> Result<(Option<LockedPackage>, ReadyPackage), CellError> {
         let install_lock = self.install_lock().await?;
-        let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
+        let lock = self.lock_file(Lockfile::load).await?;
         let before = lock.package(self.source.as_str(), &self.package.lock_key()).cloned();
         Ok((before, self.renew_locked(&install_lock).await?))
     }
@@ -168,7 +165,7 @@ impl<'a> Installer<'a> {
     /// # Errors
     /// [`CellError::Package`] if the registry cannot be asked.
     pub(crate) async fn newest(&self) -> Result<PackageUpdate, CellError> {
-        let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
+        let lock = self.lock_file(Lockfile::load).await?;
         let requested = self.package.lock_key();
         let pinned = lock.package(self.source.as_str(), &requested);
         let newest = self.resolve(self.package.specs.clone(), None).await?;
@@ -198,17 +195,28 @@ impl<'a> Installer<'a> {
             self.install(&resolved, install_lock).await?;
         }
         let (source, requested) = (self.source.as_str(), self.package.lock_key());
-        let hosts = &self.registry().await?.hosts;
-        Lockfile::change(&self.cells.data_dir, |lock| lock.pin(source, &requested, &resolved, hosts))
-            .map_err(|error| CellError::Package(error.to_string()))?;
+        let hosts = self.registry().await?.hosts.clone();
         let body = json!({
             "source": source, "requested": requested, "name": resolved.main.name, "version": resolved.main.version,
             "integrity": resolved.main.integrity, "tree": resolved.tree, "packages": resolved.units.len(),
         });
+        let (of, key) = (self.source.clone(), requested.clone());
+        let pin = move |lock: &mut Lockfile| lock.pin(of.as_str(), &key, &resolved, &hosts);
+        self.lock_file(move |folder| Lockfile::change(folder, pin)).await?;
         self.cells.record_event(portcullis_ledger::EventKind::PackagePinned, body);
-        let lock = Lockfile::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
+        let lock = self.lock_file(Lockfile::load).await?;
         let pin = lock.package(source, &requested).ok_or_else(|| self.failed("was not pinned"))?;
-        self.installed(pin, osv, install_lock)
+        self.installed(pin, osv, install_lock).await
+    }
+
+    /// Reads or changes the lock file, where that may wait for the disk and for other processes.
+    async fn lock_file<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Path) -> Result<T, LockError> + Send + 'static,
+    ) -> Result<T, CellError> {
+        let folder = self.cells.data_dir.clone();
+        let done = tokio::task::spawn_blocking(move || work(&folder)).await;
+        done.map_err(|error| self.failed(&error.to_string()))?.map_err(|error| CellError::Package(error.to_string()))
     }
 
     /// Looks up the package and its dependencies among the known malicious packages. If one is refused, discards what
@@ -219,7 +227,10 @@ impl<'a> Installer<'a> {
         install_lock: &InstallLock,
     ) -> Result<OsvCheck, CellError> {
         let found = look_up(self.cells, self.package, units).await;
-        found.inspect_err(|_| self.store.discard_cache(install_lock))
+        if found.is_err() {
+            self.store.discard_cache(install_lock).await;
+        }
+        found
     }
 
     async fn install_lock(&self) -> Result<InstallLock, CellError> {
@@ -270,89 +281,7 @@ impl<'a> Installer<'a> {
         self.registry.get_or_try_init(find).await
     }
 
-    /// Asks the installer for its default registry, in a cell without a network.
-    async fn default_address(&self) -> Result<String, CellError> {
-        let stage = self.stage()?;
-        let command = match self.package.kind {
-            PackageManager::Npm => npm::default_registry(&self.tool("npm")?),
-            PackageManager::Uv => {
-                std::fs::write(stage.path().join(uv::REQUIREMENTS_FILE), "")
-                    .map_err(|error| self.failed(&error.to_string()))?;
-                uv::default_index(&self.tool("uv")?, &self.python()?)
-            }
-        };
-        let ended = self.run(&[command], stage.path(), None, None).await?;
-        let why = match ended {
-            Ok(said) => match said.split_whitespace().find(|word| Url::parse(word).is_ok_and(|url| url.has_host())) {
-                Some(address) => return Ok(address.to_owned()),
-                None => said,
-            },
-            Err(why) => why,
-        };
-        let why = escape_hidden(why.trim());
-        Err(self.failed(&format!("has no registry: none is configured, and its installer names none: {why}")))
-    }
-
-    /// Resolves the package. With the install lock, continues with what an interrupted installation has fetched.
-    async fn resolve(
-        &self,
-        specs: Vec<String>,
-        install_lock: Option<&InstallLock>,
-    ) -> Result<ResolvedPackage, CellError> {
-        self.installation.step(format!("looking up {} and what it needs", escape_hidden(&specs.join(" "))));
-        let stage = self.stage()?;
-        let (commands, lock) = match self.package.kind {
-            PackageManager::Npm => (vec![npm::resolve(&self.tool("npm")?, &specs)], npm::LOCK),
-            PackageManager::Uv => {
-                std::fs::write(stage.path().join(uv::REQUIREMENTS_FILE), specs.join("\n") + "\n")
-                    .map_err(|error| self.failed(&error.to_string()))?;
-                (vec![uv::resolve(&self.tool("uv")?, &self.python()?)], uv::LOCK)
-            }
-        };
-        self.reach("resolve", &commands, stage.path(), install_lock).await?;
-        let lock_text = read_limited(&stage.path().join(lock), MAX_LOCK_TEXT_BYTES)
-            .map_err(|error| self.failed(&format!("left no usable {lock}: {error}")))?;
-        let resolved = match self.package.kind {
-            PackageManager::Npm => npm::resolved(self.package.name(), lock_text),
-            PackageManager::Uv => uv::resolved(self.package.name(), lock_text),
-        };
-        resolved.map_err(|why| self.failed(&why))
-    }
-
-    async fn install(&self, resolved: &ResolvedPackage, install_lock: &InstallLock) -> Result<(), CellError> {
-        let (name, version) = (escape_hidden(&resolved.main.name), escape_hidden(&resolved.main.version));
-        self.installation.step(format!("installing {name} {version}, {} packages in all", resolved.units.len()));
-        let stage = self.stage()?;
-        let write = |name: &str, text: &str| {
-            std::fs::write(stage.path().join(name), text).map_err(|error| self.failed(&error.to_string()))
-        };
-        let commands = match self.package.kind {
-            PackageManager::Npm => {
-                write(npm::LOCK, &resolved.lock_text)?;
-                write("package.json", &npm::manifest(&resolved.lock_text))?;
-                vec![npm::install(&self.tool("npm")?)]
-            }
-            PackageManager::Uv => {
-                write(uv::LOCK, &resolved.lock_text)?;
-                uv::install(&self.tool("uv")?, &self.python()?).to_vec()
-            }
-        };
-        self.reach("install", &commands, stage.path(), Some(install_lock)).await?;
-        if self.package.kind == PackageManager::Npm {
-            let (folder, lock_text) = (stage.path().to_owned(), resolved.lock_text.clone());
-            let checked = tokio::task::spawn_blocking(move || npm::check_names(&folder, &lock_text)).await;
-            checked.map_err(|error| self.failed(&error.to_string()))?.map_err(|why| self.failed(&why))?;
-        }
-        let kept = self.store.keep(stage, &resolved.tree);
-        kept.map_err(|error| self.failed(&format!("cannot be put in place: {error}")))
-    }
-
-    /// Creates a folder for one step. It is removed when the returned value is dropped, unless it is kept.
-    fn stage(&self) -> Result<tempfile::TempDir, CellError> {
-        self.store.stage().map_err(|error| self.failed(&format!("cannot be installed: {error}")))
-    }
-
-    fn installed(
+    async fn installed(
         &self,
         pin: &LockedPackage,
         osv: OsvCheck,
@@ -360,8 +289,8 @@ impl<'a> Installer<'a> {
     ) -> Result<ReadyPackage, CellError> {
         let held =
             self.store.hold(&pin.tree).map_err(|error| self.failed(&format!("is not where it was put: {error}")))?;
-        self.store.remove_unused(&pin.tree);
-        self.store.discard_cache(install_lock);
+        self.store.remove_unused(&pin.tree, install_lock).await;
+        self.store.discard_cache(install_lock).await;
         let folder = self.store.place(&pin.tree);
         let wanted = self.package.program.as_deref();
         let words = match self.package.kind {

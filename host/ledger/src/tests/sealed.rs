@@ -241,3 +241,37 @@ async fn the_data_keys_are_among_the_files_of_a_ledger() {
     assert_eq!(listed.unwrap(), paths.len());
     assert!(paths.iter().any(|path| path.starts_with("keys")), "{paths:?}");
 }
+
+fn is_pending(future: std::pin::Pin<&mut impl Future>) -> bool {
+    future.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_pending()
+}
+
+#[test]
+fn a_key_is_made_on_no_thread_of_the_runtime_and_holds_up_nobody_who_has_one() {
+    let dir = folder();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let ledger = open(dir.path()).await;
+        let recipients = || [new_identity().unwrap().1];
+        let (one, two) = (ledger.sealing_for(&recipients()), ledger.sealing_for(&recipients()));
+        let (done, wait) = std::sync::mpsc::channel::<()>();
+        drop(tokio::task::spawn_blocking(move || wait.recv()));
+        let mut prepared = std::pin::pin!(one.prepare_sealing());
+        assert!(is_pending(prepared.as_mut()));
+        assert!(!crate::sealed_body::folder(dir.path()).read_dir().is_ok_and(|mut keys| keys.next().is_some()));
+        drop(done);
+        prepared.await;
+        assert_eq!(keys(dir.path()).len(), 1);
+
+        let making = ledger.inner.sealer.making.lock();
+        let sealed = one.seal_body(&one.fingerprint(b"text"), b"text").unwrap();
+        assert!(sealed.contains(".1:"), "it has the key that was prepared: {sealed}");
+        let mut waits = std::pin::pin!(two.prepare_sealing());
+        assert!(is_pending(waits.as_mut()), "its key is made after the other one");
+        drop(making);
+        waits.await;
+        assert_eq!(keys(dir.path()).len(), 2);
+        ledger.close().await;
+    });
+}

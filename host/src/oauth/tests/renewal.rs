@@ -132,3 +132,32 @@ async fn a_failed_renewal_is_not_repeated_for_each_of_many_calls() {
             .is_some()
     );
 }
+
+/// While the renewed login cannot be written, because another process makes a key, the only thread of the runtime serves
+/// others: whoever ends the wait could not run otherwise.
+#[tokio::test]
+async fn a_renewed_login_is_stored_on_no_thread_of_the_runtime() {
+    let (answered, key_lock) = (Arc::new(Notify::new()), Arc::new(Mutex::new((None::<std::path::PathBuf>, None))));
+    let (answers, locked) = (Arc::clone(&answered), Arc::clone(&key_lock));
+    let world = World::new(move |seen, _| {
+        if seen.get("grant_type").as_deref() == Some("refresh_token") {
+            let mut locked = locked.lock().unwrap();
+            locked.1 = locked.0.as_ref().map(|path| crate::private::lock(path).unwrap());
+            answers.notify_one();
+        }
+        None
+    });
+    let world = world.await;
+    at_its_end(&world).await;
+    let logins = store::Logins::new(&world.config("").data_dir);
+    key_lock.lock().unwrap().0 = Some(logins.file(&web()).with_file_name("key.lock"));
+    let bearer = bearer(&world);
+    let renewing = tokio::spawn(async move { bearer.token().await });
+    answered.notified().await;
+    // By the time that the server has answered these, its answer about the token has arrived.
+    for _ in 0..8 {
+        super::world::browse(format!("{}/elsewhere", world.base())).await;
+    }
+    drop(key_lock.lock().unwrap().1.take());
+    assert_eq!(renewing.await.unwrap().unwrap().expose_secret(), "access-2-s3cret");
+}

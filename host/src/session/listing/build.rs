@@ -67,7 +67,7 @@ impl ConfiguredSession {
     }
 
     async fn assemble(&self, answered: Vec<ListResult>, first: bool, kind: ItemKind) -> Result<SessionCatalog, Cause> {
-        let lock = Lockfile::load(&self.context.config.data_dir).map_err(Cause::of)?;
+        let lock = self.context.lock.current().await.map_err(Cause::of)?;
         let offered = self.offered(&answered)?;
         let (catalog, contested) = self.merged(&offered, kind)?;
         let mut members: HashMap<_, Vec<_>> = HashMap::new();

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use tokio::io::AsyncRead;
+use tokio::task::spawn_blocking;
 
 use super::lines::{SourceLine, SourceLines};
 use crate::escape::escape_hidden;
@@ -80,16 +82,29 @@ impl RedactedValues {
 
 /// Reads standard error to its end, into the log file and the last words. `secrets` are redacted in both.
 pub(super) async fn capture(input: impl AsyncRead + Unpin, path: PathBuf, secrets: RedactedValues, words: StderrTail) {
-    let mut log = Log::open(path);
+    let mut log = Log::open(path).await;
     let mut lines = SourceLines::new(input, MAX_LINE_BYTES, MAX_LINE_BYTES);
-    while let Ok(Some(line)) = lines.next().await {
+    loop {
+        // What is there already is written at once.
+        let line = match lines.next().now_or_never() {
+            Some(line) => line,
+            None => {
+                log = log.flushed().await;
+                lines.next().await
+            }
+        };
+        let Ok(Some(line)) = line else { break };
         let text = match line {
             SourceLine::Whole(text) => secrets.redacted(&text),
             SourceLine::Oversized { size, .. } => format!("[a line or a part of one, {size} bytes, left out]"),
         };
         words.push(&text);
         log.write(&text);
+        if log.unwritten.len() > MAX_BYTES_PER_SECOND {
+            log = log.flushed().await;
+        }
     }
+    log.flushed().await;
 }
 
 /// Returns a line with every character escaped that a terminal or a log reader would interpret. Tabs stay: they only
@@ -102,22 +117,18 @@ pub(in crate::source) fn escape(text: &str) -> String {
 /// A log file that is limited in size and in bytes per second. What cannot be written is dropped: a log must not stop a
 /// source.
 struct Log {
-    path: PathBuf,
-    file: Option<File>,
-    size: u64,
+    file: LogFile,
+    /// Lines that are not in the file yet.
+    unwritten: String,
     window: Instant,
     spent: usize,
     dropped: usize,
 }
 
 impl Log {
-    fn open(path: PathBuf) -> Self {
-        let file = append_to(&path);
-        if file.is_none() {
-            tracing::warn!(file = %path.display(), "cannot open the log of a source; its standard error is not kept");
-        }
-        let size = file.as_ref().and_then(|file| file.metadata().ok()).map_or(0, |meta| meta.len());
-        Self { path, file, size, window: Instant::now(), spent: 0, dropped: 0 }
+    async fn open(path: PathBuf) -> Self {
+        let file = spawn_blocking(move || LogFile::open(path)).await.unwrap_or_default();
+        Self { file, unwritten: String::new(), window: Instant::now(), spent: 0, dropped: 0 }
     }
 
     fn write(&mut self, line: &str) {
@@ -137,13 +148,48 @@ impl Log {
     }
 
     fn append(&mut self, line: &str) {
+        self.unwritten += &format!("{} {line}\n", jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ"));
+    }
+
+    /// Writes what is not in the file yet, on a thread that may wait for the disk.
+    async fn flushed(mut self) -> Self {
+        if !self.unwritten.is_empty() {
+            let (mut file, lines) = (std::mem::take(&mut self.file), std::mem::take(&mut self.unwritten));
+            let written = spawn_blocking(move || {
+                file.append(&lines);
+                file
+            });
+            self.file = written.await.unwrap_or_default();
+        }
+        self
+    }
+}
+
+/// The file of a log. Without one, what is written is dropped.
+#[derive(Default)]
+struct LogFile {
+    path: PathBuf,
+    file: Option<File>,
+    size: u64,
+}
+
+impl LogFile {
+    fn open(path: PathBuf) -> Self {
+        let file = append_to(&path);
+        if file.is_none() {
+            tracing::warn!(file = %path.display(), "cannot open the log of a source; its standard error is not kept");
+        }
+        let size = file.as_ref().and_then(|file| file.metadata().ok()).map_or(0, |meta| meta.len());
+        Self { path, file, size }
+    }
+
+    fn append(&mut self, lines: &str) {
         if self.size > MAX_LOG_BYTES {
             self.rotate();
         }
-        let line = format!("{} {line}\n", jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ"));
-        self.size += line.len() as u64;
+        self.size += lines.len() as u64;
         if let Some(file) = &mut self.file
-            && file.write_all(line.as_bytes()).is_err()
+            && file.write_all(lines.as_bytes()).is_err()
         {
             self.file = None;
         }
@@ -173,6 +219,11 @@ fn options() -> OpenOptions {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::pin::pin;
+
+    use futures_util::poll;
+    use tokio::io::AsyncWriteExt as _;
+
     use super::*;
 
     async fn captured(text: &[u8], secrets: &[&str]) -> (String, String) {
@@ -209,10 +260,53 @@ mod tests {
     }
 
     #[test]
+    fn a_log_is_opened_and_written_on_no_thread_of_the_runtime() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.log");
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            // The only other thread is busy until it is told.
+            let busy = || {
+                let (done, wait) = std::sync::mpsc::channel::<()>();
+                drop(spawn_blocking(move || wait.recv()));
+                done
+            };
+            let done = busy();
+            let mut opening = pin!(Log::open(path.clone()));
+            assert!(poll!(opening.as_mut()).is_pending() && !path.exists());
+            drop(done);
+            let mut log = opening.await;
+            let done = busy();
+            log.write("one");
+            log.write("two");
+            let mut flushing = pin!(log.flushed());
+            assert!(poll!(flushing.as_mut()).is_pending());
+            drop(done);
+            flushing.await;
+            assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);
+        });
+    }
+
+    #[tokio::test]
+    async fn what_a_source_says_is_in_its_log_before_it_says_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.log");
+        let (mut source, input) = tokio::io::duplex(64);
+        let words = StderrTail::default();
+        let capturing = tokio::spawn(capture(input, path.clone(), RedactedValues::default(), words));
+        source.write_all(b"one\ntwo\n").await.unwrap();
+        while std::fs::read_to_string(&path).unwrap_or_default().lines().count() < 2 {
+            tokio::task::yield_now().await;
+        }
+        drop(source);
+        capturing.await.unwrap();
+    }
+
+    #[test]
     fn the_log_is_rotated_once() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.log");
-        let mut log = Log::open(path.clone());
+        let mut log = LogFile::open(path.clone());
         let line = "x".repeat(1024 * 1024);
         for _ in 0..12 {
             log.append(&line);
