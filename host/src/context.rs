@@ -21,7 +21,7 @@ use crate::config::{Config, ProfileConfig, ScanMode};
 use crate::digest::Digest;
 use crate::gate::{Budget, Gate};
 use crate::ledger::Ledger;
-use crate::lock_file::LockReader;
+use crate::lock_reader::LockReader;
 use crate::lockfile::Lockfile;
 use crate::metrics::Histogram;
 use crate::name::{ProfileName, SourceName};

@@ -88,7 +88,7 @@
 //! of processes.
 
 mod context;
-mod lock_file;
+mod lock_reader;
 mod provenance;
 mod receivers;
 mod reexports;

@@ -18,7 +18,7 @@ use crate::config::{Approve, Config, PluginConfig, user_trust};
 use crate::context::{self, Context, Profile, SourceParts};
 use crate::gate::{Gate, GatePlugins, Inbox};
 use crate::ledger::{Event, EventKind, Ledger};
-use crate::lock_file::LockReader;
+use crate::lock_reader::LockReader;
 use crate::metrics::{Histogram, OPERATION};
 use crate::name::ProfileName;
 use crate::plugin::{PluginError, PluginHost, PluginIdentity};

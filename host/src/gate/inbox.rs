@@ -23,7 +23,7 @@ use tokio::sync::{broadcast, watch};
 use crate::call::SessionId;
 use crate::digest::Digest;
 use crate::ledger::{EventKind, GrantBinding};
-use crate::lock_file::LockReader;
+use crate::lock_reader::LockReader;
 use crate::sealing_key::SealingKey;
 use crate::sync::Mutex;
 pub(super) use acceptance::{ALWAYS, AcceptableTool};

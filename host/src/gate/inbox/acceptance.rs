@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::digest::Digest;
 use crate::item::Item;
-use crate::lock_file::LockReader;
+use crate::lock_reader::LockReader;
 use crate::lockfile::{Acceptance, LockError};
 
 /// The word for this answer in messages, answers and the ledger.
