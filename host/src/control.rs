@@ -47,11 +47,11 @@ pub enum ControlRequest {
     /// Reads the state of the broker and of its sources.
     Status,
     /// Lists the questions that wait for a person. What is too large for the list is cut, and says so.
-    Asks,
+    Questions,
     /// Reads one of these questions in parts; the reply to each request is a part of the text of its arguments.
     Show {
         /// The question's id.
-        ask: String,
+        question: String,
         /// The byte of the text at which the part begins. The rest of the question comes with the part that begins
         /// at 0.
         from: usize,
@@ -59,7 +59,7 @@ pub enum ControlRequest {
     /// Answers one of these questions.
     Answer {
         /// The question's id.
-        ask: String,
+        question: String,
         /// True to approve the call, false to refuse it.
         approve: bool,
         /// The scope of an approval; once, if absent.

@@ -137,7 +137,7 @@ impl Gate {
         let reads_flow = policies.iter().any(Policy::reads_flow)
             || transforms.iter().any(Transform::reads_flow)
             || approvals.iter().any(Approval::reads_flow);
-        let approvals = Approvals::new(approvals, (inbox, ask_timeout), ledger.clone(), policies_digest);
+        let approvals = Approvals::new(approvals, inbox, ask_timeout, ledger.clone(), policies_digest);
         Self { policies, transforms, approvals, ledger, policies_digest, reads_flow }
     }
 

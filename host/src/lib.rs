@@ -88,6 +88,8 @@
 //! of processes.
 
 mod context;
+mod http_receiver;
+mod limited_lines;
 mod lock_reader;
 mod provenance;
 mod receivers;

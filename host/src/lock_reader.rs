@@ -4,19 +4,19 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::lockfile::{KeptLockfile, LockError, Lockfile};
+use crate::lockfile::{CachedLockfile, LockError, Lockfile};
 
 /// The lock file of a data folder, for tasks.
 #[derive(Debug)]
 pub(crate) struct LockReader {
-    kept: KeptLockfile,
+    kept: CachedLockfile,
     /// Locked while a task has the file read, so that many tasks have it read once.
     turn: tokio::sync::Mutex<()>,
 }
 
 impl LockReader {
     pub(crate) fn new(data_dir: &Path) -> Arc<Self> {
-        Arc::new(Self { kept: KeptLockfile::new(data_dir), turn: tokio::sync::Mutex::default() })
+        Arc::new(Self { kept: CachedLockfile::new(data_dir), turn: tokio::sync::Mutex::default() })
     }
 
     /// Returns the lock file as it is now. Blocks no thread of the runtime.

@@ -109,7 +109,8 @@ impl Session {
         caller: Caller,
         agent: Agent,
         profile: Arc<ProfileConfig>,
-        (context, continuations): (Arc<Context>, Arc<Continuations>),
+        context: Arc<Context>,
+        continuations: Arc<Continuations>,
     ) -> Arc<Self> {
         Arc::new_cyclic(|me: &Weak<Self>| {
             let agent_side = Arc::new(AgentState::new(me.clone(), caller.clone(), agent, continuations));

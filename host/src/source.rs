@@ -8,7 +8,7 @@ mod error;
 mod given_values;
 #[cfg(feature = "remote")]
 mod http;
-mod link;
+mod mcp_connection;
 mod native;
 mod pipe;
 #[cfg(feature = "process")]
@@ -43,7 +43,7 @@ pub(crate) use given_values::GivenValues;
 pub use http::HttpConnection;
 #[cfg(feature = "remote")]
 pub(crate) use http::HttpSource;
-pub(crate) use link::url_elicitations_needed;
+pub(crate) use mcp_connection::url_elicitations_needed;
 pub use native::NativeSource;
 pub(crate) use native::{InProcessServer, InProcessSource};
 pub(crate) use pipe::{PipeConfig, RedactedValues};

@@ -124,7 +124,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     (
         "host/src",
         &[
-            &["schema_repair", "receivers"],
+            &["schema_repair", "limited_lines", "lock_reader", "http_receiver", "receivers"],
             &["telemetry"],
             &["provenance"],
             &["catalog", "gate", "oauth", "source", "login"],

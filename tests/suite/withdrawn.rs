@@ -43,7 +43,7 @@ fn the_calls_of_a_caller_whose_token_is_withdrawn_end_with_its_session_also_thos
     server.running.says("the configuration is reloaded");
     assert_ended(running);
     assert_ended(waiting);
-    let asked = dir.records_of("call.asked")[0]["body"]["ask"].as_str().unwrap().to_owned();
+    let asked = dir.records_of("call.asked")[0]["body"]["question"].as_str().unwrap().to_owned();
     assert_eq!(dir.run(&["approvals", "approve", &asked]).code, Some(0));
     assert_eq!(bob.get("/mcp").0, "401");
     assert_eq!(server.running.end_by(rustix::process::Signal::TERM).0, Some(0));
@@ -66,7 +66,7 @@ fn the_call_of_a_withdrawn_caller_ends_although_it_holds_no_connection() {
     dir.configure(&format!("{SOURCE}{careful}"));
     server.running.says("the configuration is reloaded");
     until("the end of the session", || dir.records_of("run.completed").len() == 1);
-    let asked = dir.records_of("call.asked")[0]["body"]["ask"].as_str().unwrap().to_owned();
+    let asked = dir.records_of("call.asked")[0]["body"]["question"].as_str().unwrap().to_owned();
     assert_eq!(dir.run(&["approvals", "approve", &asked]).code, Some(0));
     assert_eq!(server.running.end_by(rustix::process::Signal::TERM).0, Some(0));
     let intents = dir.records_of("call.intent");

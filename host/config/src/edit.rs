@@ -28,7 +28,7 @@ pub enum EditError {
     #[error("`{0}` is not a dotted key such as `sources.files.timeout`: {1}")]
     Key(String, String),
     /// Something stands where the key belongs.
-    #[error("`{0}` is no {1} there; change it by hand")]
+    #[error("`{0}` is not a {1} in the file; change it by hand")]
     Shape(String, &'static str),
 }
 

@@ -1,8 +1,8 @@
 //! The lock file `portcullis.lock`: the definitions of tools, prompts, resources and templates that a person accepted,
 //! and the versions to which packages and components are pinned.
 
+mod cached;
 mod differences;
-mod kept;
 mod resolved;
 
 use std::io::Write as _;
@@ -17,8 +17,8 @@ use crate::private;
 use crate::private::regular_file::{self, Symlinks};
 use crate::protocol::Json;
 
+pub use cached::CachedLockfile;
 pub use differences::differences;
-pub use kept::KeptLockfile;
 pub(crate) use resolved::tree_of;
 pub use resolved::{PackageVersion, ResolvedPackage};
 

@@ -73,21 +73,27 @@ impl PreparedConfig {
         let earlier = before_plugins.as_ref();
         let gate = GatePlugins {
             policies: all(
-                (&config, "`[[policies]]`", &config.policies),
+                &config,
+                "`[[policies]]`",
+                &config.policies,
                 earlier.map(|(config, gate)| (&config.policies[..], &gate.policies[..])),
                 |policy| policy.identity(),
                 |config| plugins.policy(config),
             )
             .await?,
             transforms: all(
-                (&config, "`[[transforms]]`", &config.transforms),
+                &config,
+                "`[[transforms]]`",
+                &config.transforms,
                 earlier.map(|(config, gate)| (&config.transforms[..], &gate.transforms[..])),
                 |transform| transform.identity(),
                 |config| plugins.transform(config),
             )
             .await?,
             approvals: all(
-                (&config, "`[[approvals]]`", &config.approvals),
+                &config,
+                "`[[approvals]]`",
+                &config.approvals,
                 earlier.map(|(config, gate)| (&config.approvals[..], &gate.approvals[..])),
                 |approval| approval.identity(),
                 |config| plugins.approval(config),
@@ -102,10 +108,12 @@ impl PreparedConfig {
 
 impl BrokerCore {
     pub(super) fn new(
-        (launcher, natives): (Launcher, NativeParts),
+        launcher: Launcher,
+        natives: NativeParts,
         first: &PreparedConfig,
         ledger: Ledger,
-        (telemetry, receivers): (Option<Telemetry>, Receivers),
+        telemetry: Option<Telemetry>,
+        receivers: Receivers,
     ) -> Self {
         let (config, notes) = (&first.config, ledger.clone());
         let record = move |event| notes.record(event);
@@ -180,7 +188,9 @@ fn record_unguarded(profiles: &BTreeMap<ProfileName, Profile>, ledger: &Ledger) 
 /// Loads the plugins of one role, which the configuration has in this list. One that was loaded before with the same
 /// configuration and the same content is taken over.
 async fn all<'a, T: Clone, F>(
-    (config, list, configs): (&Config, &str, &'a [PluginConfig]),
+    config: &Config,
+    list: &str,
+    configs: &'a [PluginConfig],
     before: Option<(&[PluginConfig], &[T])>,
     identity: impl Fn(&T) -> &PluginIdentity,
     load: impl Fn(&'a PluginConfig) -> F,

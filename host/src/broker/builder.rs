@@ -146,7 +146,7 @@ impl BrokerBuilder {
         let metrics = metrics::collector(&prepared, &receivers)?;
 
         let ledger = Ledger::open(&prepared.config.data_dir, started(&prepared.config)).await?;
-        let core = BrokerCore::new((launcher, natives), &prepared, ledger.clone(), (telemetry, receivers));
+        let core = BrokerCore::new(launcher, natives, &prepared, ledger.clone(), telemetry, receivers);
         #[cfg(feature = "process")]
         let core = core.with_tiers(tiers);
         let broker = start(core, prepared, sinks, metrics).await;

@@ -62,7 +62,7 @@ impl Broker {
         let event = Event::new(EventKind::RunStarted, body).in_run(&caller.session);
         // Made before the record is written: if the opener goes away meanwhile, dropping the session ends its run.
         let continuations = self.inner.continuations.of(&caller, &agent);
-        let session = Session::new(caller, agent, known.config.clone(), (Arc::clone(&context), continuations));
+        let session = Session::new(caller, agent, known.config.clone(), Arc::clone(&context), continuations);
         let broker = self.clone();
         // A task of its own: an opener that does not poll must not hold up the shutdown.
         let opened = tokio::spawn(async move {

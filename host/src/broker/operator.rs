@@ -72,14 +72,14 @@ impl Broker {
 async fn answer(inner: &Inner, request: ControlRequest) -> ControlReply {
     match request {
         ControlRequest::Status => Ok(status(inner).await),
-        ControlRequest::Asks => Ok(json!(inner.core.inbox.list_within(MAX_LIST_BYTES))),
-        ControlRequest::Show { ask, from } => {
-            let part = inner.core.inbox.part(&ask, from, MAX_PART_BYTES);
+        ControlRequest::Questions => Ok(json!(inner.core.inbox.list_within(MAX_LIST_BYTES))),
+        ControlRequest::Show { question, from } => {
+            let part = inner.core.inbox.part(&question, from, MAX_PART_BYTES);
             part.map(|part| json!(part)).map_err(|error| unanswered(&error))
         }
-        ControlRequest::Answer { ask, approve, scope, until, by } => {
+        ControlRequest::Answer { question, approve, scope, until, by } => {
             let answer = GivenAnswer { approve, scope, until };
-            let answered = inner.core.inbox.answer(&ask, &answer, &by, AnswerRoute::Person).await;
+            let answered = inner.core.inbox.answer(&question, &answer, &by, AnswerRoute::Person).await;
             answered.map(|answered| json!(answered)).map_err(|error| unanswered(&error))
         }
         ControlRequest::Restart { source, by } => restart(inner, &source, &by).await,

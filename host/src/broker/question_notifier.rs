@@ -158,7 +158,7 @@ mod tests {
             arguments: serde_json::Value::Null,
             arguments_bytes: 4,
             cut: false,
-            grave: false,
+            may_do_harm: false,
             scopes: Vec::new(),
             waiting: 0,
             expires_in: 1,

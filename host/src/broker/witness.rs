@@ -8,26 +8,21 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bytes::Bytes;
-use reqwest::Method;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use rustix::fs::OFlags;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
-use url::Url;
 
 use super::git_witness;
 use super::syslog::{SyslogMessage, SyslogSender, SyslogSeverity};
 use crate::call::now_millis;
 use crate::config::WitnessConfig;
-use crate::egress::{Egress, HttpClient, OutgoingRequest, shown};
+use crate::egress::shown;
+use crate::http_receiver::HttpReceiver;
 use crate::ledger::{Ledger, SignedCheckpoint};
 use crate::receivers::{Receiver, ReceiverKind, Receivers};
-
-/// The longest time that a server may take to accept a checkpoint.
-const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The pause before a checkpoint is sent again, unless a newer one comes first.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -42,10 +37,7 @@ pub(super) struct WitnessTasks(Vec<(String, AbortOnDropHandle<()>)>);
 /// A place that keeps checkpoints.
 enum Witness {
     File(PathBuf),
-    Server {
-        client: HttpClient,
-        url: Url,
-    },
+    Server(HttpReceiver),
     /// A git repository.
     Git(PathBuf),
     Syslog(SyslogSender),
@@ -111,11 +103,7 @@ impl Witness {
     fn new(config: &WitnessConfig) -> Result<Self, String> {
         Ok(match config {
             WitnessConfig::File(path) => Self::File(path.clone()),
-            WitnessConfig::Server(url) => {
-                // The operator chose this address, so it may be private; redirects are not followed.
-                let client = Egress::new().client_at(url).map_err(|error| error.to_string())?;
-                Self::Server { client, url: url.clone() }
-            }
+            WitnessConfig::Server(url) => Self::Server(HttpReceiver::new(url.clone())?),
             WitnessConfig::Git(repository) => Self::Git(repository.clone()),
             WitnessConfig::Syslog(address) => Self::Syslog(SyslogSender::new(address.clone())),
         })
@@ -136,24 +124,10 @@ impl Witness {
                 added.map_err(|error| error.to_string()).flatten()
             }
             Self::Syslog(sender) => sender.send(&[checkpoint_message(note)]).await,
-            Self::Server { client, url } => {
+            Self::Server(server) => {
                 let plain = HeaderValue::from_static("text/plain; charset=utf-8");
                 let headers = HeaderMap::from_iter([(CONTENT_TYPE, plain)]);
-                let (url, body) = (url.clone(), Some(Bytes::from(note)));
-                let outgoing = OutgoingRequest {
-                    method: Method::POST,
-                    url,
-                    headers,
-                    secrets: HeaderMap::new(),
-                    body,
-                    on_body: None,
-                };
-                let sent = timeout(DEADLINE, client.send_without_redirects(outgoing)).await;
-                let response = sent.map_err(|_| format!("no answer within {} s", DEADLINE.as_secs()))?;
-                match response.map_err(|error| error.to_string())?.status() {
-                    status if status.is_success() => Ok(()),
-                    status => Err(format!("status {}", status.as_u16())),
-                }
+                server.post(headers, HeaderMap::new(), note.into()).await
             }
         }
     }

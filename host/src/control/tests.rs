@@ -22,7 +22,9 @@ impl ControlHandler for Echo {
     fn answer(&self, request: ControlRequest) -> BoxFuture<'_, ControlReply> {
         Box::pin(async move {
             match request {
-                ControlRequest::Answer { ask, .. } => Err(ControlRefusal::Error(format!("no ask {ask}"))),
+                ControlRequest::Answer { question, .. } => {
+                    Err(ControlRefusal::Error(format!("no question {question}")))
+                }
                 ControlRequest::Restart { source, .. } => Err(ControlRefusal::Absent(format!("no source {source}"))),
                 ControlRequest::Session { config, .. } if config != Digest::of(b"").to_string() => {
                     Err(ControlRefusal::Absent("another configuration".to_owned()))
@@ -88,8 +90,9 @@ async fn every_live_broker_answers_and_dead_sockets_go() {
     ];
     expected.sort_by(|a, b| a.0.cmp(&b.0));
     assert_eq!(all(dir.path(), &ControlRequest::Status).await.unwrap(), expected);
-    let answer = ControlRequest::Answer { ask: "7".into(), approve: true, scope: None, until: None, by: "me".into() };
-    let refused = Err(ControlError::Refused("no ask 7".into()));
+    let answer =
+        ControlRequest::Answer { question: "7".into(), approve: true, scope: None, until: None, by: "me".into() };
+    let refused = Err(ControlError::Refused("no question 7".into()));
     assert!(all(dir.path(), &answer).await.unwrap().iter().all(|(_, reply)| *reply == refused));
 
     let restart = ControlRequest::Restart { source: "web".into(), by: "me".into() };
@@ -100,7 +103,7 @@ async fn every_live_broker_answers_and_dead_sockets_go() {
     drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
     first.close();
     assert!(!first.path.exists());
-    assert_eq!(all(dir.path(), &ControlRequest::Asks).await.unwrap().len(), 1);
+    assert_eq!(all(dir.path(), &ControlRequest::Questions).await.unwrap().len(), 1);
     assert!(!dead.exists());
 }
 

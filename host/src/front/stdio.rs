@@ -97,7 +97,7 @@ pub fn connect(broker: &Broker, profile: ProfileName, principal: &Principal) -> 
     let backend: Arc<dyn Backend> = Arc::new(broker.clone());
     tokio::spawn(async move {
         let input = Until { input, end: Some(pin!(stopped)) };
-        if let Err(error) = serve_as(backend, (profile, principal), input, output, max).await {
+        if let Err(error) = serve_as(backend, profile, principal, input, output, max).await {
             tracing::debug!(%error, "a session of a client in this program");
         }
     });
@@ -138,12 +138,13 @@ pub(crate) async fn serve(
     output: impl AsyncWrite + Unpin + Send + 'static,
     max_line: usize,
 ) -> io::Result<()> {
-    serve_as(backend, (profile, Principal::local()), input, output, max_line).await
+    serve_as(backend, profile, Principal::local(), input, output, max_line).await
 }
 
 async fn serve_as(
     backend: Arc<dyn Backend>,
-    (profile, principal): (ProfileName, Principal),
+    profile: ProfileName,
+    principal: Principal,
     input: impl AsyncRead + Unpin + Send,
     output: impl AsyncWrite + Unpin + Send + 'static,
     max_line: usize,

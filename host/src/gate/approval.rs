@@ -1,4 +1,5 @@
-//! Settling an ask: by an earlier answer, by a person at the agent's side, or by one at another terminal.
+//! Settles whether a call that needs a person may pass: by an earlier answer, by a person at the agent's side, or by one
+//! at another terminal.
 
 mod question;
 
@@ -64,7 +65,8 @@ impl ApprovalOutcome {
 impl Approvals {
     pub(super) fn new(
         plugins: Vec<Approval>,
-        (inbox, timeout): (Arc<Inbox>, Duration),
+        inbox: Arc<Inbox>,
+        timeout: Duration,
         ledger: Ledger,
         policies: Digest,
     ) -> Self {
@@ -175,8 +177,8 @@ impl Approvals {
 
     /// Returns the approval that a retry brings (2026-07-28). `None` if it brings no answer, or none that still counts.
     async fn retried(&self, call: &Call, binding: &GrantBinding) -> Result<Option<ApprovalOutcome>, CallRefusal> {
-        let Some(ask) = self.check_state(call)? else { return Ok(None) };
-        let Some(pending) = self.inbox.about(&ask, binding) else { return Ok(None) };
+        let Some(question) = self.check_state(call)? else { return Ok(None) };
+        let Some(pending) = self.inbox.about(&question, binding) else { return Ok(None) };
         let response = call.params.input_responses().and_then(|all| all.get(INPUT));
         let Some((approve, scope)) = response.and_then(|response| read_elicitation(&response)) else { return Ok(None) };
         let state = self.inbox.answer_for_itself(&pending, approve, scope.as_deref()).await.map_err(inbox_refusal)?;
@@ -214,7 +216,7 @@ impl Approvals {
                 "the approval was for one call, and an identical one has used it; send it again to be asked again",
             )),
             Some(QuestionState::Approved { scope, by }) => {
-                let how = json!({ "ask": pending.id(), "scope": scope, "by": by });
+                let how = json!({ "question": pending.id(), "scope": scope, "by": by });
                 Ok(ApprovalOutcome { consume: None, by_person: true, how })
             }
             Some(QuestionState::Expired) => Err(CallRefusal::denied("approval-expired", "nobody answered in time")),
@@ -223,7 +225,7 @@ impl Approvals {
                 self.inbox.expire(pending);
                 Err(CallRefusal::denied("approval-expired", "nobody answered in time"))
             }
-            _ => Err(CallRefusal::Pending { ask: pending.id().to_owned(), expires_in: pending.expires_in() }),
+            _ => Err(CallRefusal::Pending { question: pending.id().to_owned(), expires_in: pending.expires_in() }),
         }
     }
 
@@ -233,8 +235,8 @@ impl Approvals {
         let answer = match peer.request(&Method::ElicitationCreate, Some(params)).await {
             Answer::Result(result) => read_elicitation(&result),
             Answer::Error(error) => {
-                let (ask, error) = (pending.id(), error.get_str("message").unwrap_or_default());
-                tracing::info!(%ask, error = %escape_hidden(&error), "the agent could not put the question");
+                let (question, error) = (pending.id(), error.get_str("message").unwrap_or_default());
+                tracing::info!(%question, error = %escape_hidden(&error), "the agent could not put the question");
                 None
             }
         };

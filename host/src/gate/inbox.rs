@@ -136,7 +136,7 @@ pub struct Question {
     /// True if something is left out here: a part of the arguments, or, where an answer has a limit, of other texts.
     pub cut: bool,
     /// True if the tool may destroy something or reach beyond its source.
-    pub grave: bool,
+    pub may_do_harm: bool,
     /// The scopes that a yes may have: `once` (for this call), `arguments` (for the same arguments), `session` (for the
     /// tool in this session), `principal` (for the tool and this caller), `hour` (the wider of these two, for an hour),
     /// and `always` (the tool is accepted until it changes).
@@ -306,7 +306,8 @@ impl Inbox {
             waiting
         };
         let Question { method, recorded_tool: tool, source, .. } = &pending.terms.summary;
-        let body = json!({ "ask": pending.id(), "method": method, "tool": tool, "source": source, "reasons": reasons });
+        let body =
+            json!({ "question": pending.id(), "method": method, "tool": tool, "source": source, "reasons": reasons });
         // Runs in a task of its own: a question that can be seen is recorded and announced, and expires, even if the
         // call that opened it is given up.
         let (open, events, opened) = (Arc::clone(&self.open), self.events.clone(), Arc::clone(&pending));

@@ -26,7 +26,7 @@ pub enum CallRefusal {
     /// A person has not answered yet. The question stays open; the same call may be sent again.
     Pending {
         /// The question.
-        ask: String,
+        question: String,
         /// Seconds until it expires.
         expires_in: u64,
     },
@@ -79,14 +79,14 @@ impl CallRefusal {
             Self::Denied { code, message, .. } => {
                 RpcError::new(RpcError::DENIED, message).with_data(json!({ "code": code }))
             }
-            Self::Pending { ask, expires_in } => RpcError::new(
+            Self::Pending { question, expires_in } => RpcError::new(
                 RpcError::PENDING,
                 format!(
-                    "waiting for a person: `portcullis approvals approve {ask}` in a terminal, then send the same call again \
+                    "waiting for a person: `portcullis approvals approve {question}` in a terminal, then send the same call again \
                      (the question expires in {expires_in} s)"
                 ),
             )
-            .with_data(json!({ "code": "approval-pending", "ask": ask, "expiresIn": expires_in, "retryable": true })),
+            .with_data(json!({ "code": "approval-pending", "question": question, "expiresIn": expires_in, "retryable": true })),
             Self::Ledger(_) => RpcError::new(
                 RpcError::INTERNAL,
                 "the call cannot be recorded and is therefore not made; the operator's log has the cause",

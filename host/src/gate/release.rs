@@ -223,7 +223,8 @@ impl Gate {
         &self,
         call: &Arc<Call>,
         vault: &Arc<SessionVault>,
-        (session, source): (&Arc<SessionFlow>, Option<SourceFlow>),
+        session: &Arc<SessionFlow>,
+        source: Option<SourceFlow>,
         params: Json,
     ) -> Option<Json> {
         if !self.reads_flow {

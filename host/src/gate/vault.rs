@@ -51,11 +51,11 @@ const MAX_PLACEHOLDER_BYTES: usize = OPEN.len() + MAX_KIND_BYTES + 1 + 2 * NONCE
 /// The placeholders of one legacy session, or of all modern sessions of one principal and profile.
 #[derive(Debug, Default)]
 pub struct SessionVault {
-    kept: Mutex<Kept>,
+    kept: Mutex<HiddenValues>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct HiddenValues {
     by_placeholder: HashMap<Arc<str>, Arc<Value>>,
     /// The placeholders by what they stand for. The same value of another source has a placeholder of its own: with a
     /// common one a source could find out which of its guesses another has.
@@ -66,7 +66,7 @@ struct Kept {
     glob_lists: GlobLists,
 }
 
-impl Drop for Kept {
+impl Drop for HiddenValues {
     fn drop(&mut self) {
         BYTES_OF_ALL.fetch_sub(self.of_all.bytes, Ordering::Relaxed);
     }
@@ -79,7 +79,7 @@ struct Usage {
     bytes: usize,
 }
 
-impl std::fmt::Debug for Kept {
+impl std::fmt::Debug for HiddenValues {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} values", self.by_placeholder.len())
     }
@@ -176,7 +176,7 @@ fn withheld(kind: &str) -> String {
     format!("{OPEN}{kind}:withheld{CLOSE}")
 }
 
-impl Kept {
+impl HiddenValues {
     /// Counts one more value of a source. Returns false if there is no room for it.
     fn takes(&mut self, source: &SourceName, bytes: usize) -> bool {
         let of_source = self.of_sources.get(source).copied().unwrap_or_default();

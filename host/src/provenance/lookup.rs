@@ -88,7 +88,7 @@ impl Lookup<'_> {
         for fingerprint in self.wanted.drain(..) {
             let Some(seen) = &*seen else { continue };
             seen.fingerprints.each(fingerprint, &mut self.visited, |index| {
-                add(&seen.results, index, pointer, (&mut self.known, &mut self.found));
+                add(&seen.results, index, pointer, &mut self.known, &mut self.found);
             });
         }
     }
@@ -101,7 +101,7 @@ impl Lookup<'_> {
         let seen = self.session.seen.lock();
         let Some(seen) = &*seen else { return };
         for index in seen.fingerprints.with_all(pairs) {
-            add(&seen.results, index, pointer, (&mut self.known, &mut self.found));
+            add(&seen.results, index, pointer, &mut self.known, &mut self.found);
         }
     }
 }
@@ -111,7 +111,8 @@ fn add(
     results: &[SeenResult],
     index: u16,
     pointer: &str,
-    (known, found): (&mut HashSet<u16>, &mut Vec<(SeenResult, String)>),
+    known: &mut HashSet<u16>,
+    found: &mut Vec<(SeenResult, String)>,
 ) {
     if known.insert(index)
         && let Some(result) = results.get(usize::from(index))

@@ -109,17 +109,13 @@ impl ConfiguredSession {
                 Some(()) = asked.next(), if !asked.is_empty() => {}
                 Some(event) = events.recv() => match event {
                     CallEvent::Notification(notification) => {
-                        self.pass_on(upstream, (about, wants), notification, peer).await
+                        self.pass_on(upstream, about, wants, notification, peer).await
                     }
                     CallEvent::Request(question) if self.agent.era == Era::Modern => {
-                        let mut questions = vec![question];
-                        for more in std::iter::from_fn(|| events.try_recv().ok()).take(RELAY_QUEUE) {
-                            match more {
-                                CallEvent::Request(question) => questions.push(question),
-                                CallEvent::Notification(notification) => {
-                                    self.pass_on(upstream, (about, wants), notification, peer).await
-                                }
-                            }
+                        let (mut questions, said) = waiting_events(events);
+                        questions.insert(0, question);
+                        for notification in said {
+                            self.pass_on(upstream, about, wants, notification, peer).await;
                         }
                         return DriveEnd::Asked(questions);
                     }
@@ -127,10 +123,8 @@ impl ConfiguredSession {
                 },
             }
         };
-        while let Ok(left) = events.try_recv() {
-            if let CallEvent::Notification(notification) = left {
-                self.pass_on(upstream, (about, wants), notification, peer).await;
-            }
+        for notification in waiting_events(events).1 {
+            self.pass_on(upstream, about, wants, notification, peer).await;
         }
         if let Some(span) = span.take() {
             span.ended(&outcome);
@@ -168,7 +162,8 @@ impl ConfiguredSession {
     async fn pass_on(
         &self,
         upstream: &Upstream,
-        (call, wants): (&Arc<Call>, &Wants),
+        call: &Arc<Call>,
+        wants: &Wants,
         notification: Notification,
         peer: &Arc<dyn AgentPeer>,
     ) {
@@ -189,6 +184,18 @@ impl ConfiguredSession {
         let level = notification.params.as_ref().and_then(|params| params.get_str("level"));
         is_severe_enough(wants.log_level.as_deref(), level.as_deref())
     }
+}
+
+/// Takes the questions and the notifications that have arrived, of each kind in its order.
+fn waiting_events(events: &mut mpsc::Receiver<CallEvent>) -> (Vec<SourceRequest>, Vec<Notification>) {
+    let (mut questions, mut said) = (Vec::new(), Vec::new());
+    for event in std::iter::from_fn(|| events.try_recv().ok()).take(RELAY_QUEUE) {
+        match event {
+            CallEvent::Request(question) => questions.push(question),
+            CallEvent::Notification(notification) => said.push(notification),
+        }
+    }
+    (questions, said)
 }
 
 #[cfg(test)]

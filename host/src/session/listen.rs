@@ -198,7 +198,7 @@ impl ConfiguredSession {
             let (out, part) = (Some((out.clone(), wants.clone())), Some(unacknowledged.clone()));
             let receiver = Arc::new(ChangeReceiver::new(self, upstream, out, part));
             let is_asked = lists != SubscriptionFilter::default() || !own.is_empty();
-            is_asked.then(|| self.feed(upstream, (met.era, lists), (own, resources), receiver))
+            is_asked.then(|| self.feed(upstream, met.era, lists, own, resources, receiver))
         });
         (feeds.collect(), all_acknowledged)
     }
@@ -208,8 +208,10 @@ impl ConfiguredSession {
     async fn feed(
         &self,
         upstream: &Arc<Upstream>,
-        (era, lists): (Era, SubscriptionFilter),
-        (own, watched): (Vec<VisibleItem>, Arc<WatchedResources>),
+        era: Era,
+        lists: SubscriptionFilter,
+        own: Vec<VisibleItem>,
+        watched: Arc<WatchedResources>,
         receiver: Arc<ChangeReceiver>,
     ) {
         if era == Era::Modern {

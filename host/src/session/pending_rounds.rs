@@ -32,12 +32,12 @@ pub(super) struct PendingRounds {
 #[derive(Default)]
 struct OpenRounds {
     last: u64,
-    rounds: HashMap<u64, Kept>,
+    rounds: HashMap<u64, OpenRound>,
     /// True while a task waits for the next round to expire.
     sweeping: bool,
 }
 
-struct Kept {
+struct OpenRound {
     since: Instant,
     /// The session in which the round began.
     session: SessionId,
@@ -147,7 +147,7 @@ impl PendingRounds {
         }
         open.last += 1;
         let number = open.last;
-        open.rounds.insert(number, Kept { since, session: session.clone(), round });
+        open.rounds.insert(number, OpenRound { since, session: session.clone(), round });
         if !std::mem::replace(&mut open.sweeping, true) {
             tokio::spawn(end_expired(Arc::downgrade(&self.open)));
         }

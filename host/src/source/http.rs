@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 
-use super::link::{HandshakeDeadlines, McpConnection, McpConnectionConfig};
+use super::mcp_connection::{HandshakeDeadlines, McpConnection, McpConnectionConfig};
 use super::supervised::{Connector, SupervisedSource, SupervisionConfig};
 use super::{Discovery, GivenValues, SourceError};
 use crate::call::Cause;

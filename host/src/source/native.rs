@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::link::{HandshakeDeadlines, McpConnection, McpConnectionConfig};
+use super::mcp_connection::{HandshakeDeadlines, McpConnection, McpConnectionConfig};
 use super::pipe::{Pipe, PipeConfig, PipeStreams, RunningProgram};
 use super::supervised::{Connector, SupervisedSource, SupervisionConfig};
 use super::transport::Transport;

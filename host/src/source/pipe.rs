@@ -15,16 +15,15 @@ use tokio::time::{Instant, timeout};
 use super::SourceError;
 use super::transport::{ReceivedMessage, Transport, TransportError};
 use crate::call::Cause;
+use crate::limited_lines::{LimitedLine, LimitedLines};
 use crate::protocol::{Message, MessageError};
 use crate::sync::Mutex;
 use input::{NotWritten, SourceInput};
-use lines::{SourceLine, SourceLines};
 pub(crate) use stderr::RedactedValues;
 pub(super) use stderr::escape;
 use stderr::{StderrTail, capture};
 
 mod input;
-mod lines;
 mod partial_line;
 mod stderr;
 #[cfg(test)]
@@ -106,7 +105,7 @@ pub(crate) struct PipeConfig {
 }
 
 struct Incoming {
-    lines: SourceLines<Box<dyn AsyncRead + Send + Unpin>>,
+    lines: LimitedLines<Box<dyn AsyncRead + Send + Unpin>>,
     /// The number of consecutive lines that are not messages.
     garbage: usize,
 }
@@ -131,7 +130,7 @@ impl Pipe {
         label: String,
         PipeConfig { limit, log, secrets }: PipeConfig,
     ) -> Self {
-        let lines = SourceLines::new(output, limit, limit.saturating_mul(MAX_SKIPPED));
+        let lines = LimitedLines::new(output, limit, limit.saturating_mul(MAX_SKIPPED));
         let words = StderrTail::default();
         let (done, captured) = watch::channel(());
         let (kept, redacted_values) = (words.clone(), secrets.clone());
@@ -205,15 +204,15 @@ impl Pipe {
         let _ = timeout(DRAIN / 2, captured.changed()).await;
     }
 
-    fn judge(&self, incoming: &mut Incoming, line: SourceLine) -> Option<Result<Message, TransportError>> {
+    fn judge(&self, incoming: &mut Incoming, line: LimitedLine) -> Option<Result<Message, TransportError>> {
         let label = &self.label;
         let text = match line {
-            SourceLine::Whole(text) if text.trim_ascii().is_empty() => return None,
-            SourceLine::Whole(text) => text,
-            SourceLine::Oversized { size, ended: true } => {
+            LimitedLine::Whole(text) if text.trim_ascii().is_empty() => return None,
+            LimitedLine::Whole(text) => text,
+            LimitedLine::Oversized { size, ended: true } => {
                 return Some(Err(TransportError::Oversized { size, limit: self.limit }));
             }
-            SourceLine::Oversized { size, ended: false } => {
+            LimitedLine::Oversized { size, ended: false } => {
                 let why = Cause::own(format!("{label} sent {size} bytes without ending the line"));
                 return Some(Err(self.give_up(why)));
             }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 
-use super::link::{HandshakeDeadlines, McpConnection, McpConnectionConfig};
+use super::mcp_connection::{HandshakeDeadlines, McpConnection, McpConnectionConfig};
 use super::pipe::{Pipe, PipeConfig, escape};
 use super::supervised::{Connector, SupervisedSource, SupervisionConfig};
 use super::transport::Transport;

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use futures_util::future::{BoxFuture, join_all};
 use tokio::time::timeout_at;
 
-use super::link::{CallDeadline, HandshakeDeadlines, McpConnection, McpConnectionConfig};
+use super::mcp_connection::{CallDeadline, HandshakeDeadlines, McpConnection, McpConnectionConfig};
 use super::{
     CallEventSender, ConcurrencyLimit, ConnectionHealth, DRAIN_DEADLINE, Discovery, ListedDefinitions, Source,
     SourceClient, SourceError, SourceStatus,
@@ -152,7 +152,7 @@ impl<D: Connector> Source for SupervisedSource<D> {
     async fn list(&self, client: &Arc<dyn SourceClient>, kind: ItemKind) -> Result<ListedDefinitions, SourceError> {
         if self.state.supervision.lifecycle == ConnectionReuse::PerCall {
             let (single, _) = self.single(client).await?;
-            return single.connection.link.list(kind).await;
+            return single.connection.mcp.list(kind).await;
         }
         self.over(client, move |connection, _| Box::pin(connection.list(kind))).await
     }
@@ -182,12 +182,12 @@ impl<D: Connector> Source for SupervisedSource<D> {
                 Err(_) => return Outcome::NotSent(time.is_over()),
             };
             let outcome = state.send_call(&connection, &permit, client, events.clone(), time).await;
-            if connection.link.has_owner() {
+            if connection.mcp.has_owner() {
                 state.remember_settings(client, &connection, &permit, &outcome);
             }
             // The connection had ended unnoticed, and the source certainly did not act on this call, so sending it
             // again is no replay.
-            let ended = matches!(outcome, Outcome::NotSent(_)) && !connection.link.is_open();
+            let ended = matches!(outcome, Outcome::NotSent(_)) && !connection.mcp.is_open();
             if !(ended && std::mem::take(&mut first)) {
                 return outcome;
             }
@@ -201,15 +201,15 @@ impl<D: Connector> Source for SupervisedSource<D> {
         let (method, params) = (permit.method(), permit.source_params());
         if state.supervision.lifecycle == ConnectionReuse::PerCall {
             let (single, _) = self.single(client).await.map_err(failed)?;
-            return single.connection.link.notify(method, params, client, state.timeout).await;
+            return single.connection.mcp.notify(method, params, client, state.timeout).await;
         }
         let mut first = true;
         loop {
             let (connection, _) = self.connect(client, WaitPolicy::NextAttempt).await.map_err(failed)?;
-            let told = connection.link.notify(method, params, client, state.timeout).await;
+            let told = connection.mcp.notify(method, params, client, state.timeout).await;
             // As for a call: what was certainly not sent may be sent again.
             let unsent = matches!(&told, Err(error) if !matches!(error, SourceError::Timeout { .. }));
-            if !(unsent && !connection.link.is_open() && std::mem::take(&mut first)) {
+            if !(unsent && !connection.mcp.is_open() && std::mem::take(&mut first)) {
                 return told;
             }
         }
@@ -220,7 +220,7 @@ impl<D: Connector> Source for SupervisedSource<D> {
         // A connection that is still being made needs no notification: the source will ask later and get the current
         // state.
         if let Some(connection) = slot.and_then(|slot| slot.open()) {
-            connection.link.queue_notification(notification);
+            connection.mcp.queue_notification(notification);
         }
     }
 
@@ -304,7 +304,7 @@ impl<D: Connector> SupervisedSource<D> {
         let wait_policy = if client.session().is_some() { WaitPolicy::OnlyIfDue } else { WaitPolicy::NextAttempt };
         let (connection, said) = self.connect(client, wait_policy).await?;
         match work(&connection, said).await {
-            Err(_) if !connection.link.is_open() => {
+            Err(_) if !connection.mcp.is_open() => {
                 let (connection, said) = self.connect(client, wait_policy).await?;
                 work(&connection, said).await
             }

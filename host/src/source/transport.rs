@@ -1,5 +1,5 @@
 //! The connection that carries messages to a source and back. Each kind of source has one implementation;
-//! [`super::link`] speaks MCP over any of them.
+//! [`super::mcp_connection`] speaks MCP over any of them.
 
 use async_trait::async_trait;
 

@@ -1,31 +1,21 @@
 //! A collector: where data is sent by OTLP over HTTP with protobuf, and how the broker calls itself there.
 
-use bytes::Bytes;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::resource::v1::Resource;
-use reqwest::Method;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use secrecy::ExposeSecret as _;
-use tokio::time::timeout;
-use url::Url;
-
-use std::time::Duration;
 
 use crate::config::TelemetryConfig;
-use crate::egress::{Egress, HttpClient, OutgoingRequest, shown};
+use crate::http_receiver::HttpReceiver;
 use crate::secret::SecretStore;
-
-/// The longest time that the collector may take to accept a batch.
-const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The name under which the broker is known there.
 const NAME: &str = "portcullis";
 
 /// The address below a collector's that receives one kind of data.
 pub(super) struct CollectorEndpoint {
-    client: HttpClient,
-    url: Url,
+    server: HttpReceiver,
     headers: HeaderMap,
 }
 
@@ -47,28 +37,19 @@ impl CollectorEndpoint {
             let name = HeaderName::try_from(name.as_str()).map_err(|_| format!("`{name}` is not a header name"))?;
             headers.insert(name, HeaderValue::try_from(value.expose_secret()).map_err(bad)?);
         }
-        // The operator chose this address, so it may be private; redirects are not followed.
-        let client = Egress::new().client_at(&url).map_err(|error| error.to_string())?;
-        Ok(Self { client, url, headers })
+        Ok(Self { server: HttpReceiver::new(url)?, headers })
     }
 
     /// Returns the address, safe to show.
     pub(super) fn shown(&self) -> String {
-        shown(&self.url)
+        self.server.shown()
     }
 
     /// Sends a message, and waits until the collector has taken it.
     pub(super) async fn post(&self, message: Vec<u8>) -> Result<(), String> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
-        let (url, secrets, body) = (self.url.clone(), self.headers.clone(), Some(Bytes::from(message)));
-        let outgoing = OutgoingRequest { method: Method::POST, url, headers, secrets, body, on_body: None };
-        let sent = timeout(DEADLINE, self.client.send_without_redirects(outgoing)).await;
-        let response = sent.map_err(|_| format!("no answer within {} s", DEADLINE.as_secs()))?;
-        match response.map_err(|error| error.to_string())?.status() {
-            status if status.is_success() => Ok(()),
-            status => Err(format!("status {}", status.as_u16())),
-        }
+        self.server.post(headers, self.headers.clone(), message.into()).await
     }
 }
 

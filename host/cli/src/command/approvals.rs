@@ -55,7 +55,7 @@ enum Action {
         /// The id of the question
         id: String,
     },
-    /// Say yes
+    /// Approve a question
     Approve {
         #[command(flatten)]
         answered: Answered,
@@ -70,7 +70,7 @@ enum Action {
         #[arg(long, value_name = "TIME", value_parser = moment::future_moment)]
         until: Option<u64>,
     },
-    /// Say no
+    /// Refuse a question
     Refuse {
         #[command(flatten)]
         answered: Answered,
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
             return watch::watch(&folders).await;
         }
         match args.action.as_ref().unwrap_or(&Action::List) {
-            Action::List => list(&asks(&folders).await?, global.json),
+            Action::List => list(&questions(&folders).await?, global.json),
             Action::Show { id } => show(&folders, id, global.json).await,
             Action::Approve { answered, scope, r#for, until } => {
                 let mut given = GivenAnswer::yes();
@@ -111,28 +111,28 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     })
 }
 
-async fn asks(folders: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
-    let mut asks = Vec::new();
+async fn questions(folders: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
+    let mut questions = Vec::new();
     for folder in folders {
-        for (chain, answer) in control::all(folder, &ControlRequest::Asks).await? {
+        for (chain, answer) in control::all(folder, &ControlRequest::Questions).await? {
             match answer {
-                Ok(Value::Array(open)) => asks.extend(open),
+                Ok(Value::Array(open)) => questions.extend(open),
                 Ok(_) => {}
                 Err(error) => output::message(&format!("broker {chain} does not answer: {error}")),
             }
         }
     }
-    Ok(asks)
+    Ok(questions)
 }
 
-fn list(asks: &[Value], json: bool) -> anyhow::Result<ExitCode> {
+fn list(questions: &[Value], json: bool) -> anyhow::Result<ExitCode> {
     if json {
-        output::json(&json!(asks))?;
-    } else if asks.is_empty() {
+        output::json(&json!(questions))?;
+    } else if questions.is_empty() {
         output::message("no question is open");
     }
-    for ask in asks.iter().filter(|_| !json) {
-        let text = |key: &str| escape_hidden(ask[key].as_str().unwrap_or_default()).into_owned();
+    for question in questions.iter().filter(|_| !json) {
+        let text = |key: &str| escape_hidden(question[key].as_str().unwrap_or_default()).into_owned();
         let line = output::truncate_to_terminal(&format!(
             "{}  {}  {}  by {} ({})  {} waiting, {} s left",
             text("id"),
@@ -140,8 +140,8 @@ fn list(asks: &[Value], json: bool) -> anyhow::Result<ExitCode> {
             text("tool"),
             text("principal"),
             text("profile"),
-            ask["waiting"],
-            ask["expiresIn"],
+            question["waiting"],
+            question["expiresIn"],
         ));
         let (id, rest) = line.split_once(' ').unwrap_or((line.as_str(), ""));
         output::text(&format!("{BOLD}{id}{BOLD:#} {rest}\n"))?;
@@ -150,15 +150,15 @@ fn list(asks: &[Value], json: bool) -> anyhow::Result<ExitCode> {
 }
 
 async fn show(folders: &[PathBuf], id: &str, json: bool) -> anyhow::Result<ExitCode> {
-    let asks = asks(folders).await?;
-    let ask = whole(folders, find(&asks, id)?).await?;
+    let questions = questions(folders).await?;
+    let question = whole(folders, find(&questions, id)?).await?;
     if json {
-        output::json(&ask)?;
+        output::json(&question)?;
         return Ok(ExitCode::SUCCESS);
     }
     // The arguments come last, so that nothing in them can pass for what follows them.
     let is_last = |(key, _): &(&String, &Value)| *key == "arguments";
-    let (last, first): (Vec<_>, Vec<_>) = ask.as_object().into_iter().flatten().partition(is_last);
+    let (last, first): (Vec<_>, Vec<_>) = question.as_object().into_iter().flatten().partition(is_last);
     for (key, value) in first.into_iter().chain(last) {
         let shown = match value {
             Value::String(text) => text.clone(),
@@ -171,14 +171,14 @@ async fn show(folders: &[PathBuf], id: &str, json: bool) -> anyhow::Result<ExitC
 
 /// Returns a question with everything that the list leaves out of it. Large arguments are their text, as a tree takes
 /// many times the memory.
-async fn whole(folders: &[PathBuf], ask: &Value) -> anyhow::Result<Value> {
-    if ask["cut"] != true {
-        return Ok(ask.clone());
+async fn whole(folders: &[PathBuf], question: &Value) -> anyhow::Result<Value> {
+    if question["cut"] != true {
+        return Ok(question.clone());
     }
-    let id = ask["id"].as_str().unwrap_or_default();
+    let id = question["id"].as_str().unwrap_or_default();
     let (mut question, mut text, mut next) = (Value::Null, String::new(), Some(0));
     while let Some(from) = next {
-        let mut part = request(folders, &ControlRequest::Show { ask: id.to_owned(), from }).await?;
+        let mut part = request(folders, &ControlRequest::Show { question: id.to_owned(), from }).await?;
         if from == 0 {
             question = part.get_mut("question").map(Value::take).unwrap_or_default();
         }
@@ -202,36 +202,41 @@ async fn whole(folders: &[PathBuf], ask: &Value) -> anyhow::Result<Value> {
     Ok(question)
 }
 
-fn find<'a>(asks: &'a [Value], id: &str) -> anyhow::Result<&'a Value> {
-    let fits = |ask: &&Value| ask["id"].as_str().is_some_and(|full| full.starts_with(&id.to_ascii_uppercase()));
-    let mut found = asks.iter().filter(fits);
+fn find<'a>(questions: &'a [Value], id: &str) -> anyhow::Result<&'a Value> {
+    let fits =
+        |question: &&Value| question["id"].as_str().is_some_and(|full| full.starts_with(&id.to_ascii_uppercase()));
+    let mut found = questions.iter().filter(fits);
     match (found.next(), found.next()) {
-        (Some(ask), None) => Ok(ask),
+        (Some(question), None) => Ok(question),
         (Some(_), Some(_)) => bail!("{id:?} matches several open questions: give a longer part of the id"),
         _ => bail!("no open question {id:?}: it was answered, has expired, or never existed"),
     }
 }
 
-/// Reports whether two questions are about the same tool, by the same caller, and equally grave: one answer can be
+/// Reports whether two questions are about the same tool, by the same caller, and with the same harm: one answer can be
 /// given to both.
 fn are_alike(one: &Value, other: &Value) -> bool {
-    ["source", "method", "name", "principal", "profile", "grave", "scopes"].iter().all(|key| one[*key] == other[*key])
+    ["source", "method", "name", "principal", "profile", "mayDoHarm", "scopes"]
+        .iter()
+        .all(|key| one[*key] == other[*key])
 }
 
 async fn answer(folders: &[PathBuf], answered: &Answered, given: &GivenAnswer, json: bool) -> anyhow::Result<ExitCode> {
     // The full ids, so that a prefix is unique among the questions of all brokers and not only of one.
-    let asks = asks(folders).await?;
-    let named: Vec<&Value> = answered.ids.iter().map(|id| find(&asks, id)).collect::<Result<_, _>>()?;
-    let is_meant = |ask: &&Value| named.iter().any(|named| *named == *ask || answered.batch && are_alike(named, ask));
+    let questions = questions(folders).await?;
+    let named: Vec<&Value> = answered.ids.iter().map(|id| find(&questions, id)).collect::<Result<_, _>>()?;
+    let is_meant = |question: &&Value| {
+        named.iter().any(|named| *named == *question || answered.batch && are_alike(named, question))
+    };
     let (mut good, mut given_answers) = (true, Vec::new());
-    for ask in asks.iter().filter(is_meant) {
-        match give(folders, ask["id"].as_str().unwrap_or_default(), given).await {
+    for question in questions.iter().filter(is_meant) {
+        match give(folders, question["id"].as_str().unwrap_or_default(), given).await {
             Ok(answered) if json => given_answers.push(answered),
             Ok(answered) => output::text(&format!("{}\n", described(&answered)))?,
             // The others are answered none the less.
             Err(error) => {
                 good = false;
-                output::message(&format!("{}: not answered: {error:#}", ask["id"].as_str().unwrap_or_default()));
+                output::message(&format!("{}: not answered: {error:#}", question["id"].as_str().unwrap_or_default()));
             }
         }
     }
@@ -247,7 +252,7 @@ async fn answer(folders: &[PathBuf], answered: &Answered, given: &GivenAnswer, j
 async fn give(folders: &[PathBuf], id: &str, given: &GivenAnswer) -> anyhow::Result<Value> {
     let by = format!("cli (uid {})", rustix::process::getuid().as_raw());
     let GivenAnswer { approve, scope, until, .. } = given.clone();
-    let answer = ControlRequest::Answer { ask: id.to_owned(), approve, scope, until, by };
+    let answer = ControlRequest::Answer { question: id.to_owned(), approve, scope, until, by };
     request(folders, &answer).await
 }
 

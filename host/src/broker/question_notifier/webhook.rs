@@ -7,28 +7,22 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use reqwest::Method;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use sha2::Sha256;
 use tokio::sync::mpsc;
-use url::Url;
 
 use crate::call::now_millis;
 use crate::config::WebhookConfig;
-use crate::egress::{Egress, HttpClient, OutgoingRequest, shown};
 use crate::gate::{Question, QuestionEvent};
+use crate::http_receiver::HttpReceiver;
 use crate::receivers::Receiver;
 use crate::secret::SecretStore;
 
 /// The least length of a key, in bytes.
 const MIN_KEY_BYTES: usize = 24;
-
-/// The longest time that the server may take to accept a message.
-const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The pauses before a message is sent again. After the last the message is given up.
 const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(25)];
@@ -81,8 +75,7 @@ impl WebhookMessage {
 
 /// A server that is told of questions.
 pub(super) struct Webhook {
-    client: HttpClient,
-    url: Url,
+    server: HttpReceiver,
     key: Vec<u8>,
     arguments: bool,
 }
@@ -91,14 +84,12 @@ impl Webhook {
     pub(super) fn new(config: &WebhookConfig, secrets: &SecretStore) -> Result<Self, String> {
         let secret = secrets.resolve(&config.secret).map_err(|error| error.to_string())?;
         let key = key(secret.expose_secret())?;
-        // The operator chose this address, so it may be private; redirects are not followed.
-        let client = Egress::new().client_at(&config.url).map_err(|error| error.to_string())?;
-        Ok(Self { client, url: config.url.clone(), key, arguments: config.arguments })
+        Ok(Self { server: HttpReceiver::new(config.url.clone())?, key, arguments: config.arguments })
     }
 
     /// Returns the address, safe to show.
     pub(super) fn shown(&self) -> String {
-        shown(&self.url)
+        self.server.shown()
     }
 
     /// Sends the messages in order until there will be no more, and reports what came of each attempt.
@@ -135,15 +126,7 @@ impl Webhook {
             let value = HeaderValue::try_from(value).map_err(|error| error.to_string())?;
             headers.insert(HeaderName::from_static(name), value);
         }
-        let (url, body) = (self.url.clone(), Some(Bytes::from(body)));
-        let outgoing =
-            OutgoingRequest { method: Method::POST, url, headers, secrets: HeaderMap::new(), body, on_body: None };
-        let sent = tokio::time::timeout(DEADLINE, self.client.send_without_redirects(outgoing)).await;
-        let response = sent.map_err(|_| format!("no answer within {} s", DEADLINE.as_secs()))?;
-        match response.map_err(|error| error.to_string())?.status() {
-            status if status.is_success() => Ok(()),
-            status => Err(format!("status {}", status.as_u16())),
-        }
+        self.server.post(headers, HeaderMap::new(), body.into()).await
     }
 }
 

@@ -18,7 +18,7 @@ async fn request(broker: &Broker, request: &ControlRequest) -> Value {
 async fn shown(broker: &Broker, ask: &str) -> String {
     let (mut text, mut next) = (String::new(), Some(0));
     while let Some(from) = next {
-        let part = request(broker, &ControlRequest::Show { ask: ask.to_owned(), from }).await;
+        let part = request(broker, &ControlRequest::Show { question: ask.to_owned(), from }).await;
         assert_eq!(part["question"]["id"].is_null(), from > 0, "{}", part["question"]);
         text.push_str(part["text"].as_str().unwrap());
         next = part["next"].as_u64().map(|next| usize::try_from(next).unwrap());
@@ -44,7 +44,7 @@ async fn a_question_with_large_arguments_hides_no_other_and_is_read_in_parts() {
         assert!(json!(*asked).to_string().len() < 64 * 1024, "events are kept for whoever is slow");
     }
 
-    let listed = request(&broker, &ControlRequest::Asks).await;
+    let listed = request(&broker, &ControlRequest::Questions).await;
     let listed = listed.as_array().unwrap();
     // Questions of the same millisecond have no order.
     let listed = ids.iter().map(|id| listed.iter().find(|ask| ask["id"] == **id).unwrap());

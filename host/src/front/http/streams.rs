@@ -87,7 +87,7 @@ impl SessionStreams {
         let mut open = self.lock();
         open.last += 1;
         let number = open.last;
-        let mut kept = Kept::default();
+        let mut kept = LatestMessages::default();
         first.into_iter().for_each(|message| kept.push(message));
         let (messages, reader) = (tokio::sync::Mutex::new(messages), watch::Sender::new(0));
         let room = self.room.clone();
@@ -156,7 +156,7 @@ impl StreamTable {
 struct Stream {
     number: u64,
     messages: tokio::sync::Mutex<mpsc::Receiver<Message>>,
-    kept: Mutex<Kept>,
+    kept: Mutex<LatestMessages>,
     /// The number of readers that the stream has had. A reader that is not the latest one ends.
     reader: watch::Sender<u64>,
     room: UnreadRoom,
@@ -164,7 +164,7 @@ struct Stream {
 
 /// The latest messages of a stream.
 #[derive(Default)]
-struct Kept {
+struct LatestMessages {
     messages: VecDeque<Message>,
     bytes: usize,
     /// The number of messages of the stream that are no longer kept.
@@ -177,7 +177,7 @@ struct Kept {
     share: Option<LimitShare>,
 }
 
-impl Kept {
+impl LatestMessages {
     fn push(&mut self, message: Message) {
         self.bytes += message.payload_len();
         self.messages.push_back(message);
@@ -246,7 +246,7 @@ impl Stream {
         turn
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, LatestMessages> {
         self.kept.lock()
     }
 }

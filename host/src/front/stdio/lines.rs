@@ -1,11 +1,11 @@
-//! Line framing with a limit: a line without end costs no memory and does not end the connection.
+//! The lines of an agent's input, of which blank ones are none and a long one ends nothing.
 
 use std::io;
 
 use bytes::Bytes;
-use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
+use tokio::io::AsyncRead;
 
-use crate::protocol::MessageBuffer;
+use crate::limited_lines::{LimitedLine, LimitedLines};
 
 /// One line of input.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,16 +18,14 @@ pub(crate) enum AgentLine {
 
 /// The lines of an input.
 pub(crate) struct AgentLines<R> {
-    input: BufReader<R>,
+    lines: LimitedLines<R>,
     max: usize,
-    held: MessageBuffer,
-    /// The number of bytes of the current line that were dropped, once it was longer than `max`.
-    skipped: usize,
 }
 
 impl<R: AsyncRead + Unpin> AgentLines<R> {
     pub(crate) fn new(input: R, max: usize) -> Self {
-        Self { input: BufReader::with_capacity(64 * 1024, input), max, held: MessageBuffer::default(), skipped: 0 }
+        // However long a line is, the next one can be read.
+        Self { lines: LimitedLines::new(input, max, usize::MAX), max }
     }
 
     /// Returns the limit, in bytes.
@@ -38,31 +36,11 @@ impl<R: AsyncRead + Unpin> AgentLines<R> {
     /// Returns the next line that is not blank, or `None` at the end. Cancellation safe.
     pub(crate) async fn next(&mut self) -> io::Result<Option<AgentLine>> {
         loop {
-            let read = self.input.fill_buf().await?;
-            let ended = read.is_empty();
-            let (part, whole) = match memchr::memchr(b'\n', read) {
-                Some(at) => (read.get(..at).unwrap_or_default(), true),
-                None => (read, ended),
-            };
-            if self.skipped == 0 && self.held.len() + part.len() <= self.max {
-                self.held.extend(part, self.max);
-            } else {
-                self.skipped += self.held.len() + part.len();
-                self.held = MessageBuffer::default();
-            }
-            let used = part.len() + usize::from(whole && !ended);
-            self.input.consume(used);
-            if whole {
-                let text = std::mem::take(&mut self.held);
-                match std::mem::take(&mut self.skipped) {
-                    0 if text.as_slice().iter().all(u8::is_ascii_whitespace) => {
-                        if ended {
-                            return Ok(None);
-                        }
-                    }
-                    0 => return Ok(Some(AgentLine::Text(text.into_bytes()))),
-                    size => return Ok(Some(AgentLine::TooLong(size))),
-                }
+            match self.lines.next().await? {
+                None => return Ok(None),
+                Some(LimitedLine::Whole(text)) if text.trim_ascii().is_empty() => {}
+                Some(LimitedLine::Whole(text)) => return Ok(Some(AgentLine::Text(text))),
+                Some(LimitedLine::Oversized { size, .. }) => return Ok(Some(AgentLine::TooLong(size))),
             }
         }
     }

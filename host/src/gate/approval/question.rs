@@ -75,7 +75,7 @@ impl ApprovalQuestion<'_> {
             arguments: serde_json::Value::Null,
             arguments_bytes: call.arguments.as_bytes().len(),
             cut: false,
-            grave: call.item.hints.may_do_harm(),
+            may_do_harm: call.item.hints.may_do_harm(),
             scopes: scopes.collect(),
             // Both change as long as the question is open, so that it is asked for them.
             waiting: 0,

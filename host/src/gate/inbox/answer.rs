@@ -83,7 +83,7 @@ pub enum AnswerRoute {
 #[non_exhaustive]
 pub struct AnswerResult {
     /// The question's full id.
-    pub ask: String,
+    pub question: String,
     /// The tool it was about.
     pub tool: String,
     /// True if the answer is yes.

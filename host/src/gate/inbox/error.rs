@@ -36,7 +36,7 @@ pub enum InboxError {
         offered: String,
     },
     /// The answer cannot end at the time that was given.
-    #[error("the answer cannot end then: {0}")]
+    #[error("this end of the answer is not possible: {0}")]
     End(String),
     /// This question may not be answered over the agent's own channel.
     #[error(
@@ -45,7 +45,7 @@ pub enum InboxError {
     )]
     OutOfBand,
     /// The answer does not say who gives it.
-    #[error("an answer cannot be given by nobody: the ledger names who gave it, so give a name")]
+    #[error("an answer needs the name of who gives it, which the ledger records")]
     Nameless,
     /// The name of the person is a word by which the broker names itself in the ledger.
     #[error("an answer cannot be given by {0:?}, which stands for the broker itself in the ledger: give another name")]

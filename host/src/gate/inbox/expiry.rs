@@ -35,7 +35,7 @@ pub(super) fn expire(pending: &OpenQuestion, open: &QuestionMap, events: &EventS
         pending.is_open() && open.remove(pending.id()).is_some()
     };
     if is_over {
-        let body = json!({ "ask": pending.id(), "approved": false, "by": EXPIRY });
+        let body = json!({ "question": pending.id(), "approved": false, "by": EXPIRY });
         pending.terms.ledger.record(pending.event(EventKind::CallAnswered, body));
         pending.state.send_replace(QuestionState::Expired);
         let question = Arc::new(pending.summary());

@@ -157,7 +157,7 @@ mod tests {
             arguments: json!({ "a": hostile }),
             arguments_bytes: usize::MAX,
             cut: false,
-            grave: true,
+            may_do_harm: true,
             scopes: vec!["once", "arguments", "session", "principal", "hour", "always"],
             waiting: usize::MAX,
             expires_in: u64::MAX,

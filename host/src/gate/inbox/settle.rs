@@ -46,8 +46,8 @@ pub(super) async fn settle(
     } else {
         QuestionState::Refused
     });
-    let (ask, tool) = (pending.id().to_owned(), pending.terms.summary.tool.clone());
-    Ok(AnswerResult { ask, tool, approved: approve, scope: scope.as_str(), until, waited })
+    let (question, tool) = (pending.id().to_owned(), pending.terms.summary.tool.clone());
+    Ok(AnswerResult { question, tool, approved: approve, scope: scope.as_str(), until, waited })
 }
 
 async fn record(
@@ -57,7 +57,7 @@ async fn record(
     by: &str,
     waited: bool,
 ) -> Result<(), InboxError> {
-    let mut body = json!({ "ask": pending.id(), "approved": approve, "scope": scope.as_str(), "by": by });
+    let mut body = json!({ "question": pending.id(), "approved": approve, "scope": scope.as_str(), "by": by });
     if let (Some(until), Some(body)) = (until, body.as_object_mut()) {
         body.insert("until".to_owned(), json!(until));
     }
@@ -90,7 +90,6 @@ async fn record(
         .map_err(|error| LedgerError::Body(format!("no randomness for a grant: {error}")))?;
     grant.expires_at = until.map_or(grant.expires_at, |until| until.min(grant.expires_at));
     ledger.append(event).await?;
-    let added =
-        json!({ "ask": pending.id(), "grant": grant.id, "scope": remembered.as_str(), "expires": grant.expires_at });
+    let added = json!({ "question": pending.id(), "grant": grant.id, "scope": remembered.as_str(), "expires": grant.expires_at });
     Ok(ledger.add_grant(grant, pending.event(EventKind::GrantAdded, added)).await?)
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use serde_json::json;
 use tokio::sync::OnceCell;
 
@@ -49,6 +50,16 @@ pub(crate) fn contested_by_broker(profile: &ProfileConfig, kind: ItemKind, catal
     }
 }
 
+/// The items that are offered, by what the session sees of them.
+#[derive(Default)]
+struct DecidedItems {
+    /// By exposed name, in the order of the list.
+    shown: Vec<(Arc<str>, VisibleItem)>,
+    hidden: HashSet<Arc<str>>,
+    /// Those of the hidden ones that a person can turn on, by accepting them.
+    off: BTreeSet<Arc<str>>,
+}
+
 impl ConfiguredSession {
     /// Builds the list that the session may see from what its sources have said. `first` is true if the session has
     /// seen no earlier list.
@@ -70,67 +81,25 @@ impl ConfiguredSession {
         let lock = self.context.lock.current().await.map_err(Cause::of)?;
         let offered = self.offered(&answered)?;
         let (catalog, contested) = self.merged(&offered, kind)?;
-        let mut members: HashMap<_, Vec<_>> = HashMap::new();
-        for item in offered.lists().flat_map(|list| list.items.iter()).filter(|item| item.group.is_some()) {
-            members.entry(&item.exposed).or_default().push(item);
-        }
         if kind == ItemKind::Tool && self.profile.schemas == Schemas::Repair {
             for (upstream, _, list) in &offered.usable {
                 self.record_repaired(upstream, &upstream.repair_schemas(&list.items).await);
             }
         }
-        let (mut shown, mut hidden, mut listing) = (HashMap::new(), HashSet::new(), Vec::new());
-        let mut off = BTreeSet::new();
-        for ContestedName { exposed, message, .. } in contested {
-            tracing::warn!("{message}: it is left out");
-            hidden.insert(exposed);
-        }
-        for item in catalog.items() {
-            let mut seen = Vec::new();
-            for item in members.get(&item.exposed).map_or_else(|| vec![item], Vec::clone) {
-                match self.visible_item(item, &offered, &lock).await {
-                    Some(VisibleItem { item, acceptance, upstream, .. })
-                        if upstream.turns_off(&item, &acceptance, &self.profile) =>
-                    {
-                        off.insert(item.exposed.clone());
-                    }
-                    entry => seen.extend(entry),
-                }
-            }
-            let entry = match &item.group {
-                Some(name) => ToolGroup::of(name, seen, &offered.absent),
-                None => seen.pop(),
-            };
-            let Some(entry) = entry else {
-                hidden.insert(item.exposed.clone());
-                continue;
-            };
-            off.remove(&item.exposed);
-            if first {
-                self.record_differences(&entry);
-            }
-            listing.push(entry.definition());
-            shown.insert(item.exposed.clone(), entry);
+        // Boxed as a type of its own, as the compiler limits the nesting of futures.
+        let decided: BoxFuture<'_, _> = Box::pin(self.decide(&catalog, contested, &offered, &lock));
+        let DecidedItems { shown, hidden, off } = decided.await;
+        if first {
+            shown.iter().for_each(|(_, entry)| self.record_differences(entry));
         }
         self.record_hidden(&hidden, kind);
-        let said = |listed: &ListedItems| listed.met.as_ref().and_then(|met| met.instructions.clone());
-        let mut quarantined_instructions = HashSet::new();
-        for (upstream, listed) in
-            answered.iter().filter_map(|(upstream, listed)| Some((upstream, listed.as_ref().ok()?)))
-        {
-            let (said, flags) = (said(listed), &listed.offer.flags);
-            let quarantines = |said: &Arc<Item>| upstream.quarantines(said, flags, &lock.of(said, upstream.identity));
-            if said.as_ref().is_some_and(quarantines) {
-                quarantined_instructions.insert(upstream.config.name.clone());
-            }
-            self.record_flagged(&upstream.newly_flagged(listed.offer.items.iter().chain(&said), flags, &lock));
-        }
+        let quarantined_instructions = self.record_findings(&answered, &lock);
         let serves_all_alike = self.context.serves_all_alike();
         Ok(SessionCatalog {
-            shown,
+            listing: shown.iter().map(|(_, entry)| entry.definition()).collect(),
+            shown: shown.into_iter().collect(),
             hidden,
             off,
-            listing: listing.into(),
             ttl_ms: offered.lists().map(|list| list.ttl_ms).min().unwrap_or(0),
             public: serves_all_alike && offered.lists().count() > 0 && offered.lists().all(|list| list.public),
             // With several sources, nobody could tell whose members these are.
@@ -143,6 +112,69 @@ impl ConfiguredSession {
             removed: HashSet::new(),
             index: OnceCell::new(),
         })
+    }
+
+    /// Decides which items the session sees.
+    async fn decide(
+        &self,
+        catalog: &Catalog,
+        contested: Vec<ContestedName>,
+        offered: &Offered<'_>,
+        lock: &Lockfile,
+    ) -> DecidedItems {
+        let mut decided = DecidedItems::default();
+        for ContestedName { exposed, message, .. } in contested {
+            tracing::warn!("{message}: it is left out");
+            decided.hidden.insert(exposed);
+        }
+        let mut members: HashMap<_, Vec<_>> = HashMap::new();
+        for item in offered.lists().flat_map(|list| list.items.iter()).filter(|item| item.group.is_some()) {
+            members.entry(&item.exposed).or_default().push(item);
+        }
+        for item in catalog.items() {
+            let (mut seen, mut is_off) = (Vec::new(), false);
+            for item in members.get(&item.exposed).map_or_else(|| vec![item], Vec::clone) {
+                let Some(entry) = self.visible_item(item, offered, lock).await else { continue };
+                if entry.upstream.turns_off(&entry.item, &entry.acceptance, &self.profile) {
+                    is_off = true;
+                } else {
+                    seen.push(entry);
+                }
+            }
+            let entry = match &item.group {
+                Some(name) => ToolGroup::of(name, seen, &offered.absent),
+                None => seen.pop(),
+            };
+            let exposed = item.exposed.clone();
+            match entry {
+                Some(entry) => decided.shown.push((exposed, entry)),
+                None => {
+                    if is_off {
+                        decided.off.insert(exposed.clone());
+                    }
+                    decided.hidden.insert(exposed);
+                }
+            }
+        }
+        decided
+    }
+
+    /// Records what the scanner has found in what the sources say. Returns the sources whose instructions the session
+    /// does not see for it.
+    fn record_findings(&self, answered: &[ListResult], lock: &Lockfile) -> HashSet<SourceName> {
+        let said = |listed: &ListedItems| listed.met.as_ref().and_then(|met| met.instructions.clone());
+        let mut quarantined_instructions = HashSet::new();
+        for (upstream, listed) in
+            answered.iter().filter_map(|(upstream, listed)| Some((upstream, listed.as_ref().ok()?)))
+        {
+            let (said, flags) = (said(listed), &listed.offer.flags);
+            let quarantines = |said: &Arc<Item>| upstream.quarantines(said, flags, &lock.of(said, upstream.identity));
+            if said.as_ref().is_some_and(quarantines) {
+                quarantined_instructions.insert(upstream.config.name.clone());
+            }
+            self.record_flagged(&upstream.newly_flagged(listed.offer.items.iter().chain(&said), flags, lock));
+        }
+        quarantined_instructions
     }
 
     /// Separates the sources that can be used from those that failed.

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::call::Cause;
 use crate::plugin::{CommandComponent, CommandStreams, RunningCommand};
-use crate::source::link::{HandshakeDeadlines, McpConnection, McpConnectionConfig};
+use crate::source::mcp_connection::{HandshakeDeadlines, McpConnection, McpConnectionConfig};
 use crate::source::pipe::{self, Pipe, PipeConfig, RunningProgram};
 use crate::source::supervised::{Connector, SupervisedSource, SupervisionConfig};
 use crate::source::transport::Transport;

@@ -14,8 +14,8 @@ use futures_util::FutureExt as _;
 use tokio::io::AsyncRead;
 use tokio::task::spawn_blocking;
 
-use super::lines::{SourceLine, SourceLines};
 use crate::escape::escape_hidden;
+use crate::limited_lines::{LimitedLine, LimitedLines};
 use crate::private;
 use crate::sync::Mutex;
 
@@ -83,7 +83,7 @@ impl RedactedValues {
 /// Reads standard error to its end, into the log file and the last words. `secrets` are redacted in both.
 pub(super) async fn capture(input: impl AsyncRead + Unpin, path: PathBuf, secrets: RedactedValues, words: StderrTail) {
     let mut log = Log::open(path).await;
-    let mut lines = SourceLines::new(input, MAX_LINE_BYTES, MAX_LINE_BYTES);
+    let mut lines = LimitedLines::new(input, MAX_LINE_BYTES, MAX_LINE_BYTES);
     loop {
         // What is there already is written at once.
         let line = match lines.next().now_or_never() {
@@ -95,8 +95,8 @@ pub(super) async fn capture(input: impl AsyncRead + Unpin, path: PathBuf, secret
         };
         let Ok(Some(line)) = line else { break };
         let text = match line {
-            SourceLine::Whole(text) => secrets.redacted(&text),
-            SourceLine::Oversized { size, .. } => format!("[a line or a part of one, {size} bytes, left out]"),
+            LimitedLine::Whole(text) => secrets.redacted(&text),
+            LimitedLine::Oversized { size, .. } => format!("[a line or a part of one, {size} bytes, left out]"),
         };
         words.push(&text);
         log.write(&text);

@@ -11,7 +11,7 @@ use crate::call::{Call, Cause};
 use crate::digest::Digest;
 use crate::item::ItemKind;
 use crate::protocol::Json;
-use crate::source::link::McpConnection;
+use crate::source::mcp_connection::McpConnection;
 use crate::source::{Discovery, ListedDefinitions, SourceError};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -20,7 +20,7 @@ pub(super) type DefinitionDigests = HashMap<String, Digest>;
 
 /// One connection, and the digests of what the source listed last over it.
 pub(super) struct Connection {
-    pub(super) link: McpConnection,
+    pub(super) mcp: McpConnection,
     /// True if the source supports tasks, which end with the connection that began them.
     pub(super) has_tasks: bool,
     listed: Mutex<HashMap<ItemKind, DefinitionDigests>>,
@@ -28,21 +28,21 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Returns a connection over which the tools have just been listed.
-    pub(super) fn new(link: McpConnection, tools: &ListedDefinitions) -> Self {
-        let has_tasks = link.declares("tasks");
-        Self { link, has_tasks, listed: Mutex::new(HashMap::from([(ItemKind::Tool, digests(ItemKind::Tool, tools))])) }
+    pub(super) fn new(mcp: McpConnection, tools: &ListedDefinitions) -> Self {
+        let has_tasks = mcp.declares("tasks");
+        Self { mcp, has_tasks, listed: Mutex::new(HashMap::from([(ItemKind::Tool, digests(ItemKind::Tool, tools))])) }
     }
 
     /// Lists the tools again, and returns them with what the source said of itself.
     pub(super) async fn discover(&self) -> Result<Discovery, SourceError> {
-        let discovery = self.link.discover().await?;
+        let discovery = self.mcp.discover().await?;
         self.remember_digests(ItemKind::Tool, &discovery.tools);
         Ok(discovery)
     }
 
     /// Lists the items of one kind again.
     pub(super) async fn list(&self, kind: ItemKind) -> Result<ListedDefinitions, SourceError> {
-        let listed = self.link.list(kind).await?;
+        let listed = self.mcp.list(kind).await?;
         self.remember_digests(kind, &listed);
         Ok(listed)
     }
@@ -88,8 +88,8 @@ impl Connection {
     /// Waits at most `drain_time` for the awaited answers, and closes the connection.
     pub(super) async fn retire(&self, drain_time: Duration) {
         // Calls that still wait then end as unknown.
-        let _ = tokio::time::timeout(drain_time, self.link.drained()).await;
-        self.link.close().await;
+        let _ = tokio::time::timeout(drain_time, self.mcp.drained()).await;
+        self.mcp.close().await;
     }
 
     fn listed(&self) -> MutexGuard<'_, HashMap<ItemKind, DefinitionDigests>> {

@@ -15,7 +15,7 @@ use super::{Connector, SupervisorState};
 use crate::call::Cause;
 use crate::item::ItemKind;
 use crate::protocol::Notification;
-use crate::source::link::{ConnectionEnd, EraChoice, McpConnection};
+use crate::source::mcp_connection::{ConnectionEnd, EraChoice, McpConnection};
 use crate::source::{DRAIN_DEADLINE, Discovery, SourceClient};
 
 /// The interval at which a remote source is sent a ping, so that fewer connections are dropped on the way for being
@@ -125,7 +125,7 @@ async fn attempt<D: Connector>(
         return AttemptOutcome::HandedOver;
     }
     match state.connect(&client, slot.era_choice(), &slot.subscribers, is_last_attempt).await {
-        Ok((link, discovery)) => install_connection(state, slot, &client, link, discovery).await,
+        Ok((mcp, discovery)) => install_connection(state, slot, &client, mcp, discovery).await,
         Err(error) => {
             slot.refused(error);
             AttemptOutcome::Failed
@@ -138,11 +138,11 @@ async fn install_connection<D: Connector>(
     state: &Arc<SupervisorState<D>>,
     slot: &Arc<ConnectionSlot>,
     client: &Arc<dyn SourceClient>,
-    link: McpConnection,
+    mcp: McpConnection,
     discovery: Discovery,
 ) -> AttemptOutcome {
-    let (modern, stateful, owned) = (link.is_modern(), link.keeps_state(), link.has_owner());
-    let connection = Arc::new(Connection::new(link, &discovery.tools));
+    let (modern, stateful, owned) = (mcp.is_modern(), mcp.keeps_state(), mcp.has_owner());
+    let connection = Arc::new(Connection::new(mcp, &discovery.tools));
     // The first connection may show that the source cannot be shared, or speaks only one era.
     let home = match slot.is_shared() {
         true if owned => {
@@ -165,7 +165,7 @@ async fn install_connection<D: Connector>(
                 home.set_driver(tokio::spawn(drive(Arc::clone(state), Arc::clone(&home), FirstStep::Keep(connection))));
             }
             // That slot has a connection already, or may have none.
-            _ => connection.link.close().await,
+            _ => connection.mcp.close().await,
         }
         state.learn(slot.era_choice(), modern, stateful);
         slot.handed_over(cause);
@@ -187,7 +187,7 @@ async fn install_connection<D: Connector>(
 /// Restores a session's settings on its new connection. A refusal of the source is ignored.
 async fn restore(slot: &ConnectionSlot, connection: &Connection) {
     let settings = slot.settings();
-    let told = settings.requests().map(|(method, params)| connection.link.repeat(method, params));
+    let told = settings.requests().map(|(method, params)| connection.mcp.repeat(method, params));
     if timeout(RESTORE_DEADLINE, join_all(told)).await.is_err() {
         tracing::warn!(
             "the log level and subscriptions of a session were not restored in time on its new connection to a source"
@@ -200,7 +200,7 @@ async fn announce<D: Connector>(state: &SupervisorState<D>, slot: &ConnectionSlo
     for (kind, capability) in
         [(ItemKind::Tool, None), (ItemKind::Prompt, Some("prompts")), (ItemKind::Resource, Some("resources"))]
     {
-        if !capability.is_none_or(|capability| connection.link.declares(capability)) {
+        if !capability.is_none_or(|capability| connection.mcp.declares(capability)) {
             continue;
         }
         let changed = Notification { method: kind.changed_method(), params: None };
@@ -223,13 +223,13 @@ async fn keep<D: Connector>(state: &SupervisorState<D>, slot: &ConnectionSlot, c
     let may_close = !state.is_kept(slot);
     let mut dead = false;
     let (event, why) = loop {
-        let idle_from = if slot.must_stay() { Instant::now() } else { connection.link.used() };
+        let idle_from = if slot.must_stay() { Instant::now() } else { connection.mcp.used() };
         tokio::select! {
             biased;
-            ConnectionEnd { why, expired } = connection.link.ended() => {
+            ConnectionEnd { why, expired } = connection.mcp.ended() => {
                 break (if expired { ConnectionEvent::Expired } else { ConnectionEvent::Lost }, why);
             }
-            requests = connection.link.timed_out(late) => {
+            requests = connection.mcp.timed_out(late) => {
                 late = requests;
                 let why = Cause::own(format!("{requests} requests in a row had no answer in time"));
                 slot.noticed(ConnectionEvent::TimedOut(requests), &why);
@@ -247,7 +247,7 @@ async fn keep<D: Connector>(state: &SupervisorState<D>, slot: &ConnectionSlot, c
                 }
             }
             () = sleep_until(idle_from + state.supervision.idle), if may_close => {
-                if !slot.must_stay() && connection.link.used().elapsed() >= state.supervision.idle {
+                if !slot.must_stay() && connection.mcp.used().elapsed() >= state.supervision.idle {
                     let why = format!("not used for {} s", state.supervision.idle.as_secs_f32());
                     break (ConnectionEvent::Closed, Cause::own(why));
                 }
@@ -273,7 +273,7 @@ async fn keep<D: Connector>(state: &SupervisorState<D>, slot: &ConnectionSlot, c
     slot.ended(event, &why);
     if dead {
         // No answer is on its way, and the next process may need what this one holds.
-        connection.link.close().await;
+        connection.mcp.close().await;
         return false;
     }
     // Answers may still be on their way; waiting for them must not delay the next connection.
@@ -291,7 +291,7 @@ async fn keep<D: Connector>(state: &SupervisorState<D>, slot: &ConnectionSlot, c
 
 /// Sends a ping to a source. Returns the error if it is not answered.
 pub(super) async fn ping<D>(state: &SupervisorState<D>, connection: &Connection) -> Option<Cause> {
-    match connection.link.ping(PING_DEADLINE).await {
+    match connection.mcp.ping(PING_DEADLINE).await {
         Ok(()) => {
             state.counters.ping_answered();
             None

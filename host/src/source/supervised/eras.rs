@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::protocol::Era;
 use crate::source::SourceClient;
-use crate::source::link::EraChoice;
+use crate::source::mcp_connection::EraChoice;
 
 /// The eras that a source speaks.
 #[derive(Debug, Default)]

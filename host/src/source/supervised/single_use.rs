@@ -25,8 +25,8 @@ impl<D> Drop for SingleUseConnection<D> {
         let (connection, place) = (Arc::clone(&self.connection), self.place.take());
         self.state.close_later(async move {
             // A source that takes no messages is closed without them.
-            let _ = timeout(CLOSE_DEADLINE, connection.link.flushed()).await;
-            connection.link.close().await;
+            let _ = timeout(CLOSE_DEADLINE, connection.mcp.flushed()).await;
+            connection.mcp.close().await;
             drop(place);
         });
     }
@@ -47,9 +47,9 @@ impl<D: Connector> SupervisorState<D> {
         let place = place.map_err(full).map_err(SourceError::Start)?.ok();
         let era_choice = self.eras.choice_for(&**client);
         let connected = self.connect(client, era_choice, &self.shared.subscribers, false).await;
-        let (link, discovery) = connected.inspect_err(|_| self.counters.failed())?;
-        self.learn(era_choice, link.is_modern(), link.keeps_state());
-        let connection = Arc::new(Connection::new(link, &discovery.tools));
+        let (mcp, discovery) = connected.inspect_err(|_| self.counters.failed())?;
+        self.learn(era_choice, mcp.is_modern(), mcp.keeps_state());
+        let connection = Arc::new(Connection::new(mcp, &discovery.tools));
         Ok((SingleUseConnection { state: Arc::clone(self), connection, place }, discovery))
     }
 }

@@ -18,7 +18,7 @@ use super::session_settings::SessionSettings;
 use crate::call::{Cause, SessionId, now_millis};
 use crate::ledger::{self, EventCallback};
 use crate::name::SourceName;
-use crate::source::link::{EraChoice, Subscribers};
+use crate::source::mcp_connection::{EraChoice, Subscribers};
 use crate::source::{Discovery, SourceClient, SourceError, SourceStatus};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -156,7 +156,7 @@ impl ConnectionSlot {
 
     /// Returns the connection if it is open.
     pub(super) fn open(&self) -> Option<Arc<Connection>> {
-        self.state().connection.as_ref().filter(|connection| connection.link.is_open()).map(Arc::clone)
+        self.state().connection.as_ref().filter(|connection| connection.mcp.is_open()).map(Arc::clone)
     }
 
     /// Reports whether so many requests have timed out that the source must prove that it is alive by answering a ping.
@@ -169,7 +169,7 @@ impl ConnectionSlot {
         let state = self.state();
         let holds = state.settings.must_stay();
         match (&state.connection, state.machine.status()) {
-            (Some(connection), _) => Some((holds, Some(connection.link.unused_since()?))),
+            (Some(connection), _) => Some((holds, Some(connection.mcp.unused_since()?))),
             (None, SourceStatus::BackingOff | SourceStatus::Failed) => Some((holds, None)),
             (None, _) => None,
         }
@@ -218,7 +218,7 @@ impl ConnectionSlot {
                 "it left {MAX_TIMEOUTS} requests in a row unanswered, and will be restarted unless it answers a `ping`"
             ))));
         }
-        if let Some(connection) = state.connection.as_ref().filter(|connection| connection.link.is_open()) {
+        if let Some(connection) = state.connection.as_ref().filter(|connection| connection.mcp.is_open()) {
             let connection = Arc::clone(connection);
             return SlotAnswer::Open(connection, state.discovery.take().map(Box::new));
         }

@@ -21,7 +21,7 @@ use super::{Connector, SupervisionConfig};
 use crate::call::{Cause, Outcome};
 use crate::gate::Permit;
 use crate::protocol::{Era, Json};
-use crate::source::link::{
+use crate::source::mcp_connection::{
     CallDeadline, EraChoice, HandshakeDeadlines, McpConnection, McpConnectionConfig, Subscribers,
 };
 use crate::source::{CallEventSender, Discovery, SourceClient, SourceError, SourceStatus};
@@ -94,7 +94,7 @@ impl<D: Connector> SupervisorState<D> {
         time: CallDeadline,
     ) -> Outcome {
         match timeout_at(time.until, connection.objection(permit.call())).await {
-            Ok(None) => connection.link.call(permit.method(), permit.source_params(), client, events, time).await,
+            Ok(None) => connection.mcp.call(permit.method(), permit.source_params(), client, events, time).await,
             Ok(Some(objection)) => Outcome::NotSent(objection),
             Err(_) => Outcome::NotSent(time.is_over()),
         }
@@ -264,9 +264,9 @@ impl<D> SupervisorState<D> {
 
     /// Remembers the discovery of a legacy source over a new connection.
     pub(super) fn remember(&self, connection: &Connection, discovery: &Discovery) {
-        if !connection.link.is_modern() {
+        if !connection.mcp.is_modern() {
             let (declared, changes) =
-                (connection.link.declared().clone(), self.counters.changes.load(Ordering::Relaxed));
+                (connection.mcp.declared().clone(), self.counters.changes.load(Ordering::Relaxed));
             self.recent_discoveries().insert(declared, changes, discovery.clone());
         }
     }

@@ -86,9 +86,9 @@ pub(super) async fn watch(folders: &[PathBuf]) -> anyhow::Result<ExitCode> {
     let mut says_idle = true;
     let keys = Keys::open()?;
     loop {
-        let open = super::asks(folders).await?;
-        let mut waiting = open.iter().filter(|ask| !left_open.contains(id(ask)));
-        let Some(ask) = waiting.next() else {
+        let open = super::questions(folders).await?;
+        let mut waiting = open.iter().filter(|question| !left_open.contains(id(question)));
+        let Some(question) = waiting.next() else {
             if std::mem::take(&mut says_idle) {
                 lines("waiting for questions; q quits")?;
             }
@@ -100,20 +100,20 @@ pub(super) async fn watch(folders: &[PathBuf]) -> anyhow::Result<ExitCode> {
         says_idle = true;
         let others: Vec<&Value> = waiting.collect();
         let (alike, others): (Vec<&Value>, Vec<&Value>) =
-            others.into_iter().partition(|other| super::are_alike(ask, other));
-        let mut batch = Batch { ask, alike, others: others.len(), is_whole: false };
+            others.into_iter().partition(|other| super::are_alike(question, other));
+        let mut batch = Batch { question, alike, others: others.len(), is_whole: false };
         match batch.choose(&keys, folders).await? {
             None => {
                 keys.forget().await?;
                 lines("it was answered elsewhere, or has expired")?;
             }
             Some(Choice::Quit) => return Ok(ExitCode::SUCCESS),
-            Some(Choice::Later) => left_open.extend(batch.meant().map(|ask| id(ask).to_owned())),
+            Some(Choice::Later) => left_open.extend(batch.meant().map(|question| id(question).to_owned())),
             Some(Choice::Answer(number)) => {
-                let scope = number.checked_sub(1).and_then(|number| scopes(ask).nth(number)).map(str::to_owned);
+                let scope = number.checked_sub(1).and_then(|number| scopes(question).nth(number)).map(str::to_owned);
                 let given = scope.map_or_else(GivenAnswer::no, |scope| GivenAnswer::yes().scope(scope));
-                for ask in batch.meant() {
-                    match super::give(folders, id(ask), &given).await {
+                for question in batch.meant() {
+                    match super::give(folders, id(question), &given).await {
                         Ok(answered) => lines(&super::described(&answered))?,
                         Err(error) => {
                             keys.forget().await?;
@@ -128,7 +128,7 @@ pub(super) async fn watch(folders: &[PathBuf]) -> anyhow::Result<ExitCode> {
 
 /// A question on the screen, with those that one answer can be given to as well.
 struct Batch<'a> {
-    ask: &'a Value,
+    question: &'a Value,
     /// The other open questions about the same tool, by the same caller.
     alike: Vec<&'a Value>,
     /// The number of open questions besides these.
@@ -141,12 +141,12 @@ impl<'a> Batch<'a> {
     /// Returns the questions that the answer is for.
     fn meant(&self) -> impl Iterator<Item = &'a Value> {
         let alike: &[&Value] = if self.is_whole { &self.alike } else { &[] };
-        std::iter::once(self.ask).chain(alike.to_vec())
+        std::iter::once(self.question).chain(alike.to_vec())
     }
 
     /// Shows the questions until the person has chosen. Returns `None` if the first one is no longer open.
     async fn choose(&mut self, keys: &Keys, folders: &[PathBuf]) -> anyhow::Result<Option<Choice>> {
-        let count = 1 + scopes(self.ask).count();
+        let count = 1 + scopes(self.question).count();
         let mut at = 0;
         self.show(at)?;
         loop {
@@ -158,7 +158,7 @@ impl<'a> Batch<'a> {
                 Some(KeyCode::Char('s')) => return Ok(Some(Choice::Later)),
                 Some(KeyCode::Char('q') | KeyCode::Esc) => return Ok(Some(Choice::Quit)),
                 Some(_) => continue,
-                None if super::asks(folders).await?.iter().any(|other| id(other) == id(self.ask)) => continue,
+                None if super::questions(folders).await?.iter().any(|other| id(other) == id(self.question)) => continue,
                 None => return Ok(None),
             }
             self.show(at)?;
@@ -180,10 +180,10 @@ fn lines(text: &str) -> anyhow::Result<()> {
     output::text(&format!("{}\r\n", text.replace('\n', "\r\n")))
 }
 
-fn id(ask: &Value) -> &str {
-    ask["id"].as_str().unwrap_or_default()
+fn id(question: &Value) -> &str {
+    question["id"].as_str().unwrap_or_default()
 }
 
-fn scopes(ask: &Value) -> impl Iterator<Item = &str> {
-    ask["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str)
+fn scopes(question: &Value) -> impl Iterator<Item = &str> {
+    question["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str)
 }

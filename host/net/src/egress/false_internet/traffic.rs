@@ -72,10 +72,10 @@ pub(super) struct IntendedHost {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Traffic(Mutex<Kept>);
+pub(super) struct Traffic(Mutex<SeenTraffic>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct SeenTraffic {
     messages: Vec<SentMessage>,
     bytes: usize,
     others: u64,

@@ -56,8 +56,12 @@ where
         ProxyRole::Origin { host, dialled } => (Some(host), dialled),
         ProxyRole::Proxy => (None, None),
     };
-    let exchange =
-        Exchange { shared, host, kept: tokio::sync::Mutex::new(Kept { dialled, open: None }), after: Mutex::default() };
+    let exchange = Exchange {
+        shared,
+        host,
+        kept: tokio::sync::Mutex::new(UpstreamConnection { dialled, open: None }),
+        after: Mutex::default(),
+    };
     let service = service_fn(|request| async { Ok::<_, Infallible>(exchange.answer(request).await) });
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -100,12 +104,12 @@ struct Exchange<'a> {
     shared: &'a Arc<Shared>,
     /// The host that the source takes the broker for, or `None` on a proxy connection.
     host: Option<Destination>,
-    kept: tokio::sync::Mutex<Kept>,
+    kept: tokio::sync::Mutex<UpstreamConnection>,
     after: Mutex<Option<After>>,
 }
 
 /// The upstream connection, kept for the next request.
-struct Kept {
+struct UpstreamConnection {
     dialled: Option<TcpStream>,
     open: Option<(Destination, SendRequest<Incoming>)>,
 }

@@ -17,13 +17,13 @@ const SETTLED: Duration = Duration::from_secs(3);
 /// The lock file of a data folder. Each look at it shows the file as it is: it is read again if it may have changed, and
 /// parsed again if it has.
 #[derive(Debug)]
-pub struct KeptLockfile {
+pub struct CachedLockfile {
     data_dir: PathBuf,
-    kept: Mutex<Option<Kept>>,
+    kept: Mutex<Option<ParsedLockfile>>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct ParsedLockfile {
     lock: Arc<Lockfile>,
     /// The digest of the text.
     text: Digest,
@@ -40,7 +40,7 @@ struct FileStamp {
     changed: (i64, i64),
 }
 
-impl KeptLockfile {
+impl CachedLockfile {
     /// Returns the lock file of a data folder, which is not read yet.
     #[must_use]
     pub fn new(data_dir: &Path) -> Self {
@@ -88,7 +88,7 @@ impl KeptLockfile {
         let digest = Digest::of(text.as_bytes());
         let known = self.kept.lock().as_ref().filter(|kept| kept.text == digest).map(|kept| Arc::clone(&kept.lock));
         let lock = known.map_or_else(|| Lockfile::parse(&path, &text).map(Arc::new), Ok)?;
-        *self.kept.lock() = Some(Kept { lock: Arc::clone(&lock), text: digest, file });
+        *self.kept.lock() = Some(ParsedLockfile { lock: Arc::clone(&lock), text: digest, file });
         Ok(lock)
     }
 }
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn a_kept_lock_file_is_parsed_once_and_each_edit_of_it_is_seen() {
         let dir = tempfile::tempdir().unwrap();
-        let (kept, begun) = (KeptLockfile::new(dir.path()), SystemTime::now());
+        let (kept, begun) = (CachedLockfile::new(dir.path()), SystemTime::now());
         assert!(pinned(&kept.read().unwrap()).is_empty(), "there is none yet");
         accept(dir.path(), "first");
         let first = kept.read_at(begun).unwrap();

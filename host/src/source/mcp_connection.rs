@@ -32,7 +32,7 @@ mod subscribers;
 mod url_elicitations;
 
 pub(crate) use call_deadline::CallDeadline;
-use control_queue::OutboundNotification;
+use control_queue::QueuedMessage;
 use handshake::HandshakeResult;
 pub(crate) use handshake::{EraChoice, HandshakeDeadlines};
 use meta::RequestFacts;
@@ -116,19 +116,19 @@ impl McpConnection {
             tokio::spawn(route::read(Arc::clone(&shared))),
             tokio::spawn(control_queue::run(Arc::clone(&transport), queue)),
         ];
-        // From here on, dropping the future drops the link, which stops the tasks.
+        // From here on, dropping the future drops the connection, which stops the tasks.
         let level = Mutex::default();
-        let mut link = Self { shared, agreed: HandshakeResult::default(), deadlines, level, tasks };
+        let mut connection = Self { shared, agreed: HandshakeResult::default(), deadlines, level, tasks };
         let opened = async {
-            link.agreed = handshake::agree(&link.shared, &link.deadlines).await?;
-            transport.agreed(&link.agreed.protocol);
-            link.discover().await
+            connection.agreed = handshake::agree(&connection.shared, &connection.deadlines).await?;
+            transport.agreed(&connection.agreed.protocol);
+            connection.discover().await
         };
         match timeout(whole, opened)
             .await
             .unwrap_or_else(|_| Err(handshake::late(&ItemKind::Tool.list_method(), whole)))
         {
-            Ok(discovery) => Ok((link, discovery)),
+            Ok(discovery) => Ok((connection, discovery)),
             Err(error) => {
                 transport.close().await;
                 Err(error)
@@ -340,7 +340,7 @@ impl McpConnection {
     pub(crate) async fn flushed(&self) {
         let (done, said) = oneshot::channel();
         // An error means that the connection has ended: nothing more can be sent.
-        if self.shared.control_queue.send(OutboundNotification::Flushed(done)).await.is_ok() {
+        if self.shared.control_queue.send(QueuedMessage::Flushed(done)).await.is_ok() {
             let _ = said.await;
         }
     }

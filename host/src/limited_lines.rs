@@ -1,4 +1,4 @@
-//! A reader of lines from a program that may never end a line.
+//! A reader of lines from a program that may never end a line: a long line costs no memory.
 
 use bytes::Bytes;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
@@ -10,7 +10,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 
 /// One line, without its line feed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum SourceLine {
+pub(crate) enum LimitedLine {
     /// A line within the limit.
     Whole(Bytes),
     /// A line over the limit, skipped to its end or as far as one line is ever read.
@@ -24,7 +24,7 @@ pub(super) enum SourceLine {
 
 /// A reader of lines of at most `limit` bytes. Up to about `skip` bytes of a longer line are discarded in search of its
 /// end.
-pub(super) struct SourceLines<R> {
+pub(crate) struct LimitedLines<R> {
     input: BufReader<R>,
     limit: usize,
     skip: usize,
@@ -32,8 +32,8 @@ pub(super) struct SourceLines<R> {
     skipped: usize,
 }
 
-impl<R: AsyncRead + Unpin> SourceLines<R> {
-    pub(super) fn new(input: R, limit: usize, skip: usize) -> Self {
+impl<R: AsyncRead + Unpin> LimitedLines<R> {
+    pub(crate) fn new(input: R, limit: usize, skip: usize) -> Self {
         Self {
             input: BufReader::with_capacity(CHUNK_BYTES, input),
             limit,
@@ -44,7 +44,7 @@ impl<R: AsyncRead + Unpin> SourceLines<R> {
     }
 
     /// Returns the next line, or `None` at the end. A last line without a line feed counts. Cancellation safe.
-    pub(super) async fn next(&mut self) -> std::io::Result<Option<SourceLine>> {
+    pub(crate) async fn next(&mut self) -> std::io::Result<Option<LimitedLine>> {
         loop {
             let chunk = self.input.fill_buf().await?;
             if chunk.is_empty() {
@@ -66,10 +66,10 @@ impl<R: AsyncRead + Unpin> SourceLines<R> {
         }
     }
 
-    fn take(&mut self, ended: bool) -> SourceLine {
+    fn take(&mut self, ended: bool) -> LimitedLine {
         match std::mem::take(&mut self.skipped) {
-            0 => SourceLine::Whole(std::mem::take(&mut self.line).into_bytes()),
-            size => SourceLine::Oversized { size, ended },
+            0 => LimitedLine::Whole(std::mem::take(&mut self.line).into_bytes()),
+            size => LimitedLine::Oversized { size, ended },
         }
     }
 }
@@ -79,11 +79,11 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    async fn all(text: &[u8]) -> Vec<SourceLine> {
-        let mut lines = SourceLines::new(text, 4, 10);
+    async fn all(text: &[u8]) -> Vec<LimitedLine> {
+        let mut lines = LimitedLines::new(text, 4, 10);
         let mut out = Vec::new();
         while let Some(line) = lines.next().await.unwrap() {
-            let stop = matches!(line, SourceLine::Oversized { ended: false, .. });
+            let stop = matches!(line, LimitedLine::Oversized { ended: false, .. });
             out.push(line);
             if stop {
                 break;
@@ -94,13 +94,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_long_line_is_skipped_and_the_next_is_read() {
-        let whole = |text: &'static str| SourceLine::Whole(Bytes::from_static(text.as_bytes()));
+        let whole = |text: &'static str| LimitedLine::Whole(Bytes::from_static(text.as_bytes()));
         assert_eq!(all(b"abcd\n\nx").await, [whole("abcd"), whole(""), whole("x")]);
-        assert_eq!(all(b"abcde\nx\n").await, [SourceLine::Oversized { size: 5, ended: true }, whole("x")]);
+        assert_eq!(all(b"abcde\nx\n").await, [LimitedLine::Oversized { size: 5, ended: true }, whole("x")]);
     }
 
     #[tokio::test]
     async fn a_line_without_an_end_is_given_up() {
-        assert_eq!(all(b"abcdefghijklmnop").await, [SourceLine::Oversized { size: 16, ended: false }]);
+        assert_eq!(all(b"abcdefghijklmnop").await, [LimitedLine::Oversized { size: 16, ended: false }]);
     }
 }

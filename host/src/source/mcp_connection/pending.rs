@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::McpConnectionConfig;
-use super::control_queue::OutboundNotification;
+use super::control_queue::QueuedMessage;
 use super::request_turns::RequestTurns;
 use super::url_elicitations::UrlElicitations;
 
@@ -34,7 +34,7 @@ pub(super) struct McpConnectionState {
     pub(super) config: McpConnectionConfig,
     /// The client that owns this connection, if it is not shared.
     pub(super) owner: OnceLock<Weak<dyn SourceClient>>,
-    pub(super) control_queue: mpsc::Sender<OutboundNotification>,
+    pub(super) control_queue: mpsc::Sender<QueuedMessage>,
     pub(super) pending: Mutex<PendingRequests>,
     /// The room for requests of the source, in KiB: each holds its part from its arrival until its answer has been
     /// sent.
@@ -213,7 +213,7 @@ impl McpConnectionState {
     /// Queues a short message, which is sent when the source takes it. Never waits; if the queue is full, drops the
     /// message.
     pub(super) fn send_soon(&self, message: Message) {
-        if self.control_queue.try_send(OutboundNotification::Send(message)).is_err() {
+        if self.control_queue.try_send(QueuedMessage::Send(message)).is_err() {
             tracing::debug!("a source takes no messages; a cancellation or an answer to it was dropped");
         }
     }

@@ -9,23 +9,23 @@ use crate::protocol::Message;
 use crate::source::transport::Transport;
 
 /// An entry of the control queue.
-pub(super) enum OutboundNotification {
+pub(super) enum QueuedMessage {
     Send(Message),
     /// Signals that everything queued before it has been sent.
     Flushed(oneshot::Sender<()>),
 }
 
 /// Sends the queued messages, in order, until the connection is dropped.
-pub(super) async fn run(transport: Arc<dyn Transport>, mut queue: mpsc::Receiver<OutboundNotification>) {
+pub(super) async fn run(transport: Arc<dyn Transport>, mut queue: mpsc::Receiver<QueuedMessage>) {
     while let Some(message) = queue.recv().await {
         match message {
-            OutboundNotification::Send(message) => {
+            QueuedMessage::Send(message) => {
                 if let Err(error) = transport.send(&message).await {
                     tracing::debug!(%error, "a short message to a source was not sent");
                 }
             }
             // The waiting side may be gone already.
-            OutboundNotification::Flushed(done) => drop(done.send(())),
+            QueuedMessage::Flushed(done) => drop(done.send(())),
         }
     }
 }
