@@ -45,7 +45,7 @@ pub enum InboxError {
     )]
     OutOfBand,
     /// The answer does not say who gives it.
-    #[error("an answer needs the name of who gives it, which the ledger records")]
+    #[error("an answer needs a name of who gives it, which the ledger records: give a name")]
     Nameless,
     /// The name of the person is a word by which the broker names itself in the ledger.
     #[error("an answer cannot be given by {0:?}, which stands for the broker itself in the ledger: give another name")]
