@@ -95,13 +95,7 @@ async fn read(shared: &Arc<TransportShared>, mut response: HttpResponse, mut eve
 #[async_trait]
 impl Transport for LegacySse {
     async fn send(&self, message: &Message) -> Result<(), TransportError> {
-        let body = message.to_line();
-        if body.len() > self.shared.limit {
-            let (size, limit) = (body.len(), self.shared.limit);
-            return Err(TransportError::NotSent(Cause::own(format!(
-                "a message of {size} bytes is over the limit of {limit} bytes"
-            ))));
-        }
+        let body = self.shared.body_of(message)?;
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let (left, leaving) = watch::channel(false);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Method, Response, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -168,13 +169,7 @@ impl HttpTransport {
     /// Sends a message and returns when its body is on the way, not when it is answered. The returned receiver resolves
     /// when the exchange is over.
     async fn post(&self, message: &Message) -> Result<oneshot::Receiver<()>, TransportError> {
-        let body = message.to_line();
-        if body.len() > self.shared.limit {
-            let (size, limit) = (body.len(), self.shared.limit);
-            return Err(TransportError::NotSent(Cause::own(format!(
-                "a message of {size} bytes is over the limit of {limit} bytes"
-            ))));
-        }
+        let body = self.shared.body_of(message)?;
         let (left, mut leaving) = watch::channel(false);
         let (refuse, refused) = oneshot::channel();
         let (finish, finished) = oneshot::channel();
@@ -240,6 +235,20 @@ impl TransportShared {
     /// Returns why the connection ended, if it has.
     pub(super) fn exit_reason(&self) -> Option<Cause> {
         self.state().exit_reason.clone()
+    }
+
+    /// Returns the body that carries a message.
+    ///
+    /// # Errors
+    /// [`TransportError::NotSent`] if it is over the limit.
+    pub(super) fn body_of(&self, message: &Message) -> Result<Bytes, TransportError> {
+        let (body, limit) = (message.to_line(), self.limit);
+        let size = body.len();
+        if size > limit {
+            let why = format!("a message of {size} bytes is over the limit of {limit} bytes");
+            return Err(TransportError::NotSent(Cause::own(why)));
+        }
+        Ok(body)
     }
 
     /// Returns a request to the server, with the headers that every request carries.
