@@ -6,7 +6,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures_util::future::OptionFuture;
 use portcullis::broker::{Broker, ReloadSummary};
@@ -23,10 +23,11 @@ use crate::output;
 /// of another machine and for links that are exchanged, which notifications of the system do not see.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The facts by which a change of a file is noticed.
+/// The facts by which a change of a file is noticed. Whoever sets the modification time back cannot set the other one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileState {
-    modified: Option<SystemTime>,
+    modified: (i64, i64),
+    changed: (i64, i64),
     size: u64,
     place: (u64, u64),
 }
@@ -218,7 +219,9 @@ impl FileState {
     fn of(file: &Path) -> Option<Self> {
         let metadata = fs::metadata(file).ok()?;
         let place = (metadata.dev(), metadata.ino());
-        Some(Self { modified: metadata.modified().ok(), size: metadata.len(), place })
+        let modified = (metadata.mtime(), metadata.mtime_nsec());
+        let changed = (metadata.ctime(), metadata.ctime_nsec());
+        Some(Self { modified, changed, size: metadata.len(), place })
     }
 }
 
@@ -241,5 +244,26 @@ impl FileStates {
             }
         }
         *self = states;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_written_in_its_place_is_another_although_its_time_was_set_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("portcullis.toml");
+        fs::write(&file, "deny = []").unwrap();
+        let (before, modified) = (FileState::of(&file), fs::metadata(&file).unwrap().modified().unwrap());
+        while FileState::of(&file) == before {
+            fs::write(&file, "deny = {}").unwrap();
+            fs::File::options().write(true).open(&file).unwrap().set_modified(modified).unwrap();
+        }
+        let after = FileState::of(&file).unwrap();
+        assert_eq!(before.map(|before| (before.modified, before.size)), Some((after.modified, after.size)));
     }
 }

@@ -38,11 +38,14 @@ pub(crate) struct Bearer {
     turn: tokio::sync::Mutex<()>,
 }
 
+/// The file of a login as it was read: its place, and the times of its last modification and of its last change.
+type LoginStamp = (u64, (i64, i64), (i64, i64));
+
 #[derive(Default)]
 struct Held {
     /// Inode and modification time of the file from which `login` was read. They change with every login, renewal and
     /// logout, by any process.
-    stamp: Option<(u64, i64, i64)>,
+    stamp: Option<LoginStamp>,
     login: Option<Login>,
     /// The reason why the last renewal failed, and the time until which none is attempted.
     problem: Option<(String, Instant)>,
@@ -158,9 +161,9 @@ impl Bearer {
         held.login.clone()
     }
 
-    fn stamp(&self) -> Option<(u64, i64, i64)> {
+    fn stamp(&self) -> Option<LoginStamp> {
         let metadata = self.logins.file(&self.source).metadata().ok()?;
-        Some((metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
+        Some((metadata.ino(), (metadata.mtime(), metadata.mtime_nsec()), (metadata.ctime(), metadata.ctime_nsec())))
     }
 
     async fn renew(self: &Arc<Self>, sent: &SecretString) -> Option<SecretString> {

@@ -4,7 +4,7 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::{LockError, Lockfile};
 use crate::digest::Digest;
@@ -13,6 +13,10 @@ use crate::sync::Mutex;
 /// The age at which the times of a file show each later change. A change within the same tick of a file system's clock
 /// shows in no time of the file, and the coarsest clock that is in use ticks every two seconds.
 const SETTLED: Duration = Duration::from_secs(3);
+
+/// The longest time for which a file counts as unchanged by its times. A program that has mapped the file into its memory
+/// can write to it without a trace in them.
+const LONGEST_UNREAD: Duration = Duration::from_secs(30);
 
 /// The lock file of a data folder. Each look at it shows the file as it is: it is read again if it may have changed, and
 /// parsed again if it has.
@@ -29,6 +33,8 @@ struct ParsedLockfile {
     text: Digest,
     /// The file that had the text. `None` if its times may hide a change.
     file: Option<FileStamp>,
+    /// When the text was read.
+    read: Instant,
 }
 
 /// The facts by which a change of a file is noticed. Whoever sets the modification time back cannot set the other one.
@@ -59,7 +65,10 @@ impl CachedLockfile {
         match std::fs::symlink_metadata(Lockfile::path(&self.data_dir)) {
             Ok(file) => {
                 let kept = self.kept.lock();
-                let same = kept.as_ref().filter(|kept| kept.file == Some(FileStamp::of(&file)));
+                let is_same = |kept: &&ParsedLockfile| {
+                    kept.file == Some(FileStamp::of(&file)) && kept.read.elapsed() < LONGEST_UNREAD
+                };
+                let same = kept.as_ref().filter(is_same);
                 same.map(|kept| Arc::clone(&kept.lock))
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(Arc::new(Lockfile::empty())),
@@ -88,7 +97,7 @@ impl CachedLockfile {
         let digest = Digest::of(text.as_bytes());
         let known = self.kept.lock().as_ref().filter(|kept| kept.text == digest).map(|kept| Arc::clone(&kept.lock));
         let lock = known.map_or_else(|| Lockfile::parse(&path, &text).map(Arc::new), Ok)?;
-        *self.kept.lock() = Some(ParsedLockfile { lock: Arc::clone(&lock), text: digest, file });
+        *self.kept.lock() = Some(ParsedLockfile { lock: Arc::clone(&lock), text: digest, file, read: Instant::now() });
         Ok(lock)
     }
 }
@@ -141,6 +150,10 @@ mod tests {
         let later = begun + Duration::from_secs(3600);
         assert!(Arc::ptr_eq(&first, &kept.read_at(later).unwrap()));
         assert!(Arc::ptr_eq(&first, &kept.unchanged().unwrap()), "nothing is read");
+        let read_long_ago = Instant::now().checked_sub(LONGEST_UNREAD).unwrap();
+        kept.kept.lock().as_mut().unwrap().read = read_long_ago;
+        assert!(kept.unchanged().is_none(), "a mapping of it may have been written to");
+        assert!(Arc::ptr_eq(&first, &kept.read_at(later).unwrap()), "the same text is not parsed again");
         let path = Lockfile::path(dir.path());
         let (text, times) = (fs::read_to_string(&path).unwrap(), fs::metadata(&path).unwrap().modified().unwrap());
         let stamp = || FileStamp::of(&fs::metadata(&path).unwrap());

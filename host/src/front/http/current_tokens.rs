@@ -37,7 +37,11 @@ struct KnownTokens {
 }
 
 /// The states of the files that hold tokens: the store of secrets, and the generated token.
-type TokenFiles = [Option<(u64, u64, i64, i64)>; 2];
+type TokenFiles = [Option<FileState>; 2];
+
+/// The file, its size, and the times of its last modification and of its last change. Whoever sets the first time back
+/// cannot set the other one.
+type FileState = (u64, u64, (i64, i64), (i64, i64));
 
 impl CurrentTokens {
     /// Reads the tokens that the configuration in force names.
@@ -102,7 +106,8 @@ impl fmt::Debug for CurrentTokens {
 fn files(data_dir: &Path) -> TokenFiles {
     [SecretStore::file(data_dir), token::file(data_dir)].map(|path| {
         let metadata = path.metadata().ok()?;
-        Some((metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
+        let modified = (metadata.mtime(), metadata.mtime_nsec());
+        Some((metadata.ino(), metadata.size(), modified, (metadata.ctime(), metadata.ctime_nsec())))
     })
 }
 
@@ -146,8 +151,16 @@ mod tests {
         assert_eq!(holder("token-of-bob-for-good"), Some("token:eve".to_owned()), "the configuration is another");
         let own = std::fs::read_to_string(token::file(&config.data_dir)).unwrap();
         assert_eq!(holder(own.trim()), Some("token".to_owned()));
-        std::fs::remove_file(token::file(&config.data_dir)).unwrap();
-        assert_eq!(holder(own.trim()), None);
+        // Written in its place, with as many bytes and the time of before.
+        let (path, other) = (token::file(&config.data_dir), format!("{}x", &own.trim()[1..]));
+        let (state, modified) = (files(&config.data_dir), path.metadata().unwrap().modified().unwrap());
+        while files(&config.data_dir) == state {
+            std::fs::write(&path, own.replace(own.trim(), &other)).unwrap();
+            std::fs::File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
+        }
+        assert_eq!((holder(own.trim()), holder(&other)), (None, Some("token".to_owned())));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(holder(&other), None);
     }
 
     #[test]
