@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
+use portcullis_core::escape::{is_hidden, toml_string};
 use secrecy::SecretString;
 
 pub use expand::ExpansionContext;
@@ -306,8 +307,9 @@ fn list(words: &[String]) -> String {
     format!("[{}]", words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(", "))
 }
 
+/// Returns a text as a string of TOML. What acts on a terminal, and line breaks, are written as escapes.
 fn quoted(text: &str) -> String {
-    toml::Value::String(text.to_owned()).to_string()
+    if text.contains(is_hidden) { toml_string(text) } else { toml::Value::String(text.to_owned()).to_string() }
 }
 
 fn key_of(name: &str) -> String {

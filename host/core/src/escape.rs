@@ -57,6 +57,8 @@ pub fn toml_string(text: &str) -> String {
     for c in text.chars() {
         match c {
             '"' | '\\' => string.extend(['\\', c]),
+            '\n' => string.push_str("\\n"),
+            '\t' => string.push_str("\\t"),
             // Writing to a string cannot fail.
             c if is_hidden(c) => write!(string, "\\U{:08X}", u32::from(c)).unwrap_or_default(),
             c => string.push(c),

@@ -1,5 +1,6 @@
 //! Adds, removes and sets whole entries of a configuration file.
 
+use portcullis_core::escape::{is_hidden, toml_string};
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Key, Table, TableLike, Value};
 
 use super::EditError;
@@ -34,6 +35,12 @@ pub struct NewSource {
     pub cell: Vec<(&'static str, Vec<String>)>,
 }
 
+/// Returns a string in which what acts on a terminal, and line breaks, are written as escapes.
+fn string(text: &str) -> Value {
+    let plain = Value::from(text);
+    if text.contains(is_hidden) { toml_string(text).parse().unwrap_or(plain) } else { plain }
+}
+
 /// Returns the text of a configuration with another source after those that it has.
 ///
 /// # Errors
@@ -44,13 +51,13 @@ pub fn add_source(text: &str, name: &str, new: &NewSource) -> Result<String, Edi
         return Err(EditError::Exists(name.to_owned()));
     }
     let mut table = Table::new();
-    let list = |values: &[String]| values.iter().collect::<Array>();
+    let list = |values: &[String]| values.iter().map(|value| string(value)).collect::<Array>();
     if !new.command.is_empty() {
         table.insert("command", toml_edit::value(list(&new.command)));
     }
     for (key, value) in [("url", &new.url), ("component", &new.component), ("cwd", &new.cwd)] {
         if let Some(value) = value {
-            table.insert(key, toml_edit::value(value));
+            table.insert(key, toml_edit::value(string(value)));
         }
     }
     if !new.args.is_empty() {
@@ -61,7 +68,7 @@ pub fn add_source(text: &str, name: &str, new: &NewSource) -> Result<String, Edi
     }
     for (key, plain, secret) in [("env", &new.env, &new.secret_env), ("headers", &new.headers, &new.secret_headers)] {
         let secret = secret.iter().map(|(key, name)| (key.as_str(), Value::from_iter([("secret", name.as_str())])));
-        let values = plain.iter().map(|(key, value)| (key.as_str(), Value::from(value))).chain(secret);
+        let values = plain.iter().map(|(key, value)| (key.as_str(), string(value))).chain(secret);
         let values: InlineTable = values.collect();
         if !values.is_empty() {
             table.insert(key, toml_edit::value(values));
@@ -241,6 +248,18 @@ mod tests {
         let inline = add_source("sources = { a = { command = \"a\" } }\n", "w", &url).unwrap();
         assert!(inline.contains("a = { command = \"a\" }") && inline.contains("w = { url ="), "{inline}");
         assert_eq!(add_source(FILE, "a", &url).unwrap_err(), EditError::Exists("a".into()));
+    }
+
+    #[test]
+    fn what_acts_on_a_terminal_is_written_out_and_keeps_its_value() {
+        let hostile = "a\u{9b}2J\u{202e}\nb = 1";
+        let command = vec!["npx".to_owned(), hostile.to_owned()];
+        let new = NewSource { command, env: vec![("KEY".to_owned(), hostile.to_owned())], ..NewSource::default() };
+        let added = add_source("", "new", &new).unwrap();
+        assert!(!added.contains(|c: char| is_hidden(c) && c != '\n'), "{added:?}");
+        let source = &added.parse::<DocumentMut>().unwrap()["sources"]["new"];
+        assert_eq!((source["command"][1].as_str(), source["env"]["KEY"].as_str()), (Some(hostile), Some(hostile)));
+        assert_eq!(added.lines().count(), 3, "a value makes no line of its own: {added:?}");
     }
 
     #[test]
