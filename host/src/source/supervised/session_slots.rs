@@ -30,6 +30,12 @@ pub(super) enum AllSlotsInUse {
     All(usize),
 }
 
+/// Returns the part of the connections of a source that one principal may have, so that there is room for another where
+/// there can be two.
+pub(super) fn share_of(most: usize) -> usize {
+    (most * 3 / 4).max(1)
+}
+
 impl SessionSlots {
     /// Makes the slots of a source, of which at most this number have a connection.
     pub(super) fn new(most: usize) -> Self {
@@ -39,7 +45,7 @@ impl SessionSlots {
     /// Returns the largest number of connections that the sessions of one principal may have, so that there is room for
     /// another principal where there can be two.
     pub(super) fn share(&self) -> usize {
-        (self.most * 3 / 4).max(1)
+        share_of(self.most)
     }
 
     pub(super) fn get(&self, session: &SessionId) -> Option<&Arc<ConnectionSlot>> {

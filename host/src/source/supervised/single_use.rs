@@ -1,23 +1,65 @@
 //! Connections that are each for one use, such as a call of a source with `lifecycle = "per-call"`.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Connector;
 use super::connection::Connection;
+use super::session_slots::share_of;
 use super::state::SupervisorState;
 use crate::call::Cause;
 use crate::limits::CLOSE_DEADLINE;
 use crate::source::{Discovery, SourceClient, SourceError};
+use crate::sync::Mutex;
+
+/// The places for connections that are for one use, of which each principal has its share.
+pub(super) struct SingleUsePlaces {
+    most: usize,
+    all: Arc<Semaphore>,
+    /// The shares of the principals that hold a place or wait for one.
+    shares: Mutex<HashMap<String, Weak<Semaphore>>>,
+}
+
+/// One of these places.
+pub(super) struct SingleUsePlace {
+    #[expect(dead_code, reason = "held, to be dropped")]
+    permits: [Option<OwnedSemaphorePermit>; 2],
+}
+
+impl SingleUsePlaces {
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, all: Arc::new(Semaphore::new(most)), shares: Mutex::default() }
+    }
+
+    /// Waits for a place. Whoever waits for the share of its principal keeps no other principal waiting.
+    pub(super) async fn take(&self, principal: &str) -> SingleUsePlace {
+        let share = self.share(principal);
+        // The semaphores are never closed.
+        let own = share.acquire_owned().await.ok();
+        SingleUsePlace { permits: [own, Arc::clone(&self.all).acquire_owned().await.ok()] }
+    }
+
+    fn share(&self, principal: &str) -> Arc<Semaphore> {
+        let mut shares = self.shares.lock();
+        if let Some(share) = shares.get(principal).and_then(Weak::upgrade) {
+            return share;
+        }
+        let share = Arc::new(Semaphore::new(share_of(self.most)));
+        shares.retain(|_, share| share.strong_count() > 0);
+        shares.insert(principal.to_owned(), Arc::downgrade(&share));
+        share
+    }
+}
 
 /// A connection for one use, and its place. However that use ends, queued control messages are sent before the
 /// connection is closed.
 pub(super) struct SingleUseConnection<D> {
     state: Arc<SupervisorState<D>>,
     pub(super) connection: Arc<Connection>,
-    place: Option<OwnedSemaphorePermit>,
+    place: Option<SingleUsePlace>,
 }
 
 impl<D> Drop for SingleUseConnection<D> {
@@ -42,9 +84,8 @@ impl<D: Connector> SupervisorState<D> {
     ) -> Result<(SingleUseConnection<D>, Discovery), SourceError> {
         let most = self.supervision.max_connections;
         let full = |_| Cause::own(format!("{most} calls have a connection to this source already (`max-connections`)"));
-        let place = timeout_at(deadline, Arc::clone(&self.single).acquire_owned()).await;
-        // The semaphore is never closed.
-        let place = place.map_err(full).map_err(SourceError::Start)?.ok();
+        let place = timeout_at(deadline, self.single.take(client.principal())).await;
+        let place = Some(place.map_err(full).map_err(SourceError::Start)?);
         let era_choice = self.eras.choice_for(&**client);
         let connected = self.connect(client, era_choice, &self.shared.subscribers, false).await;
         let (mcp, discovery) = connected.inspect_err(|_| self.counters.failed())?;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
 
@@ -16,6 +16,7 @@ use super::machine::ConnectionEvent;
 use super::recent_discoveries::RecentDiscoveries;
 use super::session_settings;
 use super::session_slots::{AllSlotsInUse, REUSE_FROM, SessionSlots};
+use super::single_use::SingleUsePlaces;
 use super::slot::{ConnectionSlot, HealthTracker, SlotOwner, WaitPolicy};
 use super::{Connector, SupervisionConfig};
 use crate::call::{Cause, Outcome};
@@ -41,7 +42,7 @@ pub(in crate::source) struct SupervisorState<D> {
     own: Mutex<SessionSlots>,
     recent_discoveries: Mutex<RecentDiscoveries>,
     /// Places for connections that are for one use.
-    pub(super) single: Arc<Semaphore>,
+    pub(super) single: SingleUsePlaces,
     /// True once the source is being closed: awaited answers then have
     /// [`DRAIN_DEADLINE`](crate::source::DRAIN_DEADLINE).
     pub(super) closes: watch::Sender<bool>,
@@ -63,7 +64,7 @@ impl<D> SupervisorState<D> {
         });
         let eras = KnownEras::of(supervision.era);
         let own = Mutex::new(SessionSlots::new(supervision.max_connections));
-        let single = Arc::new(Semaphore::new(supervision.max_connections));
+        let single = SingleUsePlaces::new(supervision.max_connections);
         Self {
             connector,
             deadlines: HandshakeDeadlines::default(),

@@ -359,3 +359,21 @@ async fn calls_with_a_connection_each_wait_for_a_place_until_their_time_is_over(
         other => panic!("{other:?}"),
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn one_principal_takes_its_share_of_the_connections_for_one_use_and_no_more() {
+    let places = super::single_use::SingleUsePlaces::new(4);
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(places.take("ann").await);
+    }
+    let mut waiting = Box::pin(places.take("ann"));
+    assert!(futures_util::poll!(&mut waiting).is_pending(), "ann has three of four");
+    let of_bob = places.take("bob").await;
+    let mut of_eve = Box::pin(places.take("eve"));
+    assert!(futures_util::poll!(&mut of_eve).is_pending(), "all four are taken");
+    drop(of_bob);
+    let _of_eve = of_eve.await;
+    held.pop();
+    let _fourth = waiting.await;
+}
