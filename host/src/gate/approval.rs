@@ -215,9 +215,10 @@ impl Approvals {
                 "approval-used",
                 "the approval was for one call, and an identical one has used it; send it again to be asked again",
             )),
-            Some(QuestionState::Approved { scope, by }) => {
+            Some(QuestionState::Approved { scope, by, grant }) => {
                 let how = json!({ "question": pending.id(), "scope": scope, "by": by });
-                Ok(ApprovalOutcome { consume: None, by_person: true, how })
+                let consume = grant.map(|grant| GrantUse { grant, binding: pending.terms.binding.clone() });
+                Ok(ApprovalOutcome { consume, by_person: true, how })
             }
             Some(QuestionState::Expired) => Err(CallRefusal::denied("approval-expired", "nobody answered in time")),
             Some(QuestionState::Refused) => Err(CallRefusal::by_person()),

@@ -29,6 +29,8 @@ pub(in crate::gate) enum QuestionState {
     Approved {
         scope: &'static str,
         by: String,
+        /// The grant of an answer that covers several calls. Each call that waits uses it.
+        grant: Option<String>,
     },
     /// Somebody refused, or the question could not be recorded.
     Refused,

@@ -30,10 +30,13 @@ pub(super) async fn settle(
         pending.state.send_replace(QuestionState::Recording);
     }
     let waited = pending.waiting.load(Ordering::SeqCst) > 0;
-    if let Err(error) = record(&pending, approve, coverage, &by, waited).await {
-        pending.state.send_replace(QuestionState::Open);
-        return Err(error);
-    }
+    let grant = match record(&pending, approve, coverage, &by, waited).await {
+        Ok(grant) => grant,
+        Err(error) => {
+            pending.state.send_replace(QuestionState::Open);
+            return Err(error);
+        }
+    };
     open.lock().remove(pending.id());
     let AnswerCoverage { scope, until } = coverage;
     let passes = match scope {
@@ -42,7 +45,7 @@ pub(super) async fn settle(
     };
     pending.passes.store(passes, Ordering::SeqCst);
     pending.state.send_replace(if approve {
-        QuestionState::Approved { scope: scope.as_str(), by }
+        QuestionState::Approved { scope: scope.as_str(), by, grant }
     } else {
         QuestionState::Refused
     });
@@ -50,13 +53,14 @@ pub(super) async fn settle(
     Ok(AnswerResult { question, tool, approved: approve, scope: scope.as_str(), until, waited })
 }
 
+/// Records an answer. Returns the grant that it makes, if that is for several calls.
 async fn record(
     pending: &OpenQuestion,
     approve: bool,
     AnswerCoverage { scope, until }: AnswerCoverage,
     by: &str,
     waited: bool,
-) -> Result<(), InboxError> {
+) -> Result<Option<String>, InboxError> {
     let mut body = json!({ "question": pending.id(), "approved": approve, "scope": scope.as_str(), "by": by });
     if let (Some(until), Some(body)) = (until, body.as_object_mut()) {
         body.insert("until".to_owned(), json!(until));
@@ -72,6 +76,8 @@ async fn record(
         ChosenScope::Offered(AnswerScope::Principal) => Some(GrantScope::Principal),
         ChosenScope::Always => {
             if let Some(tool) = pending.terms.acceptable.clone() {
+                // A damaged lock file accepts nothing.
+                tool.lock.current().await.map_err(Arc::new)?;
                 ledger.append(pending.event(EventKind::LockAccepted, tool.item.acceptance_record(by))).await?;
                 tool.accept().await.map_err(Arc::new)?;
             }
@@ -79,7 +85,8 @@ async fn record(
         }
     };
     let Some(remembered) = remembered else {
-        return Ok(ledger.append(event).await.map(drop)?);
+        ledger.append(event).await?;
+        return Ok(None);
     };
     let valid_for = match scope {
         ChosenScope::Offered(AnswerScope::Once) => LATE_VALIDITY,
@@ -91,5 +98,7 @@ async fn record(
     grant.expires_at = until.map_or(grant.expires_at, |until| until.min(grant.expires_at));
     ledger.append(event).await?;
     let added = json!({ "question": pending.id(), "grant": grant.id, "scope": remembered.as_str(), "expires": grant.expires_at });
-    Ok(ledger.add_grant(grant, pending.event(EventKind::GrantAdded, added)).await?)
+    let used = matches!(remembered, GrantScope::Session | GrantScope::Principal).then(|| grant.id.clone());
+    ledger.add_grant(grant, pending.event(EventKind::GrantAdded, added)).await?;
+    Ok(used)
 }
