@@ -9,7 +9,9 @@ mod approval;
 mod budget;
 mod excerpt;
 mod form;
+mod in_force;
 mod inbox;
+mod input;
 mod judge;
 mod outcome;
 mod permit;
@@ -23,22 +25,22 @@ mod vault;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent::AgentPeer;
-use crate::call::{Call, CallView, Params, Phase, SessionCalls};
-use crate::config::{Approve, Detail, Durability};
+use crate::call::{Call, CallView, Params, Phase};
+use crate::config::Detail;
 use crate::digest::Digest;
 use crate::flow::CallFlow;
 use crate::ledger::{Event, EventKind, Ledger};
-use crate::lockfile::Acceptance;
-use crate::metrics::{Decisions, SourceMetrics};
+use crate::metrics::Decisions;
 use crate::plugin::{Approval, Concern, PluginIdentity, Policy, Transform, TransformDecision};
 use crate::protocol::{CanonicalError, canonical, check_canonical};
-use crate::provenance::{SessionFlow, SourceFlow, TracedCall};
+use crate::provenance::TracedCall;
 
 use approval::{ApprovalOutcome, ApprovalQuestion, Approvals};
 pub use budget::Budget;
 pub use form::scope_in_words;
+pub(crate) use in_force::ConfigInForce;
 pub use inbox::{AnswerResult, AnswerRoute, GivenAnswer, Inbox, InboxError, Question, QuestionEvent};
+pub use input::GateInput;
 use judge::{AskReason, DecisionTrail, judge};
 pub use permit::Permit;
 use records::{UndecidedCall, recorded_payload};
@@ -74,43 +76,6 @@ pub struct GatePlugins {
     pub transforms: Vec<Transform>,
     /// The approval plugins.
     pub approvals: Vec<Approval>,
-}
-
-/// The facts that the gate needs about a call besides the call itself.
-pub struct GateInput<'a> {
-    /// The session's placeholders.
-    pub vault: &'a Arc<SessionVault>,
-    /// The calls before which the profile wants a person to be asked.
-    pub approve: Approve,
-    /// The amount of detail of payloads that the ledger keeps.
-    pub record: Detail,
-    /// The acceptance of the item by the lock file.
-    pub acceptance: &'a Acceptance,
-    /// The digest of what the source is.
-    pub identity: Digest,
-    /// The budget of the profile, if it has one. A call pays from its intent on; a resumed call pays nothing. Requests
-    /// that go on with a call or a task are no calls of their own and are never refused, but their bytes are paid.
-    pub budget: Option<&'a Arc<Budget>>,
-    /// The counters of the source's calls.
-    pub(crate) metrics: &'a SourceMetrics,
-    /// The calls that wait until their intent is on disk.
-    pub durability: Durability,
-    /// True if the source can neither change nor disclose anything, as its cell enforces.
-    pub harmless_cell: bool,
-    /// The results that the session has seen.
-    pub(crate) flow: &'a Arc<SessionFlow>,
-    /// The labels and effects of the call's source, if the gate [reads them](Gate::reads_flow).
-    pub(crate) source_flow: Option<SourceFlow>,
-    /// The way back to the agent.
-    pub peer: &'a Arc<dyn AgentPeer>,
-    /// The calls that the agent has made, if the call is one of them.
-    pub counts: Option<&'a SessionCalls>,
-    /// True if the call was let through before, and comes again with answers to its source's questions. No person is
-    /// asked twice; what is denied stays denied.
-    pub resumed: bool,
-    /// True if the source asks the agent. What goes to the agent keeps its placeholders, and its answer, which goes to the
-    /// source, gets the values.
-    pub to_agent: bool,
 }
 
 /// A call that has passed the gate.
@@ -332,6 +297,7 @@ impl Gate {
                 input.flow.refuse();
             }
         })?;
+        in_force::confirm(call, revealed.as_ref(), &flow, input, trail).await?;
         Ok(PassedCall { approved, flow, revealed })
     }
 

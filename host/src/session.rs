@@ -60,6 +60,7 @@ use crate::config::ProfileConfig;
 use crate::context::Context;
 use crate::item::ItemKind;
 use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError};
+use crate::sync::Mutex;
 
 use configured::{AgentState, ConfiguredSession, RunStatus};
 pub(crate) use continuations::ContinuationStore;
@@ -87,6 +88,8 @@ const MAX_NAME_SHOWN: usize = 128;
 pub struct Session {
     agent_side: Arc<AgentState>,
     current: watch::Sender<Arc<ConfiguredSession>>,
+    /// Held while one configuration replaces another.
+    reconfiguring: Mutex<()>,
 }
 
 /// The part of the catalog of one kind that a session can see.
@@ -115,7 +118,7 @@ impl Session {
         Arc::new_cyclic(|me: &Weak<Self>| {
             let agent_side = Arc::new(AgentState::new(me.clone(), caller.clone(), agent, continuations));
             let configured = ConfiguredSession::new(Arc::clone(&agent_side), caller, profile, context, None);
-            Self { agent_side, current: watch::Sender::new(configured) }
+            Self { agent_side, current: watch::Sender::new(configured), reconfiguring: Mutex::default() }
         })
     }
 
@@ -266,10 +269,12 @@ impl Session {
     }
 
     /// Serves the session under another configuration from the next request on. Requests in flight finish under the
-    /// one that they began with. Ends the session, and drops what is in flight, if its profile is gone.
-    pub(crate) fn reconfigure(&self, context: &Arc<Context>) {
-        let before = self.current();
-        if self.ended() || Arc::ptr_eq(&before.context, context) {
+    /// one that they began with. Ends the session, and drops what is in flight, if its profile is gone. `in_force` returns
+    /// the configuration; it is called when it is this call's turn, so that none replaces a newer one.
+    pub(crate) fn reconfigure(&self, in_force: impl FnOnce() -> Arc<Context>) {
+        let _turn = self.reconfiguring.lock();
+        let (context, before) = (in_force(), self.current());
+        if self.ended() || Arc::ptr_eq(&before.context, &context) {
             return;
         }
         let Some(profile) = context.profiles.get(&before.caller.profile) else {
@@ -279,7 +284,7 @@ impl Session {
         };
         let caller = Caller { trust: profile.config.trust, ..(*before.caller).clone() };
         let (side, profile) = (Arc::clone(&self.agent_side), Arc::clone(&profile.config));
-        let after = ConfiguredSession::new(side, caller, profile, Arc::clone(context), before.to_carry());
+        let after = ConfiguredSession::new(side, caller, profile, context, before.to_carry());
         self.current.send_replace(Arc::clone(&after));
         before.stop_discovery();
         after.continue_from_earlier();

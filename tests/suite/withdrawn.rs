@@ -111,3 +111,51 @@ fn what_a_user_takes_back_is_in_force_although_what_was_added_before_is_still_lo
     drop(asked);
     assert_eq!(server.running.end_by(rustix::process::Signal::TERM).0, Some(0));
 }
+
+#[test]
+fn what_a_person_approves_is_not_sent_if_the_configuration_denies_it_by_then() {
+    let rules =
+        |list: &str| format!("{SOURCE}[[policies]]\nplugin = \"builtin:rules\"\nsettings.{list} = [\"s__echo\"]\n");
+    let dir = TestDir::new(&rules("ask"));
+    let server = Server::start(&dir);
+    let denied = begin(&server.endpoint, "s__echo");
+    until("the question", || questions(&dir) == 1);
+    dir.configure(&rules("deny"));
+    server.running.says("the configuration is reloaded");
+    approve_last(&dir, 1);
+    let answer = denied.join().unwrap().to_string();
+    assert!(answer.contains("denied by the rule"), "{answer}");
+
+    dir.configure(&rules("ask"));
+    server.running.says("the configuration is reloaded");
+    let removed = begin(&server.endpoint, "s__echo");
+    until("the question", || questions(&dir) == 1);
+    dir.configure("[sources.t]\ncommand = [\"@source@\", \"plain\"]\n");
+    server.running.says("the configuration is reloaded");
+    approve_last(&dir, 2);
+    let answer = removed.join().unwrap().to_string();
+    assert!(answer.contains("does not offer this any more"), "{answer}");
+    assert_eq!(server.running.end_by(rustix::process::Signal::TERM).0, Some(0));
+    assert!(dir.records_of("call.intent").is_empty());
+}
+
+#[test]
+fn the_last_source_of_a_broker_that_runs_can_be_disabled() {
+    let dir = TestDir::new(&format!("{SOURCE}[profiles.default]\napprove = \"never\"\n"));
+    let server = Server::start(&dir);
+    let mut session = server.endpoint.session(&json!({}));
+    assert!(session.call("s__echo", &json!({})).unwrap()["ok"].is_string());
+    assert_eq!(dir.run(&["disable", "s"]).code, Some(0));
+    server.running.says("the configuration is reloaded");
+    let answer = session.call("s__echo", &json!({})).unwrap();
+    assert!(answer["ok"].is_null(), "{answer}");
+    assert_eq!(server.running.end_by(rustix::process::Signal::TERM).0, Some(0));
+}
+
+/// Approves the last of this many questions.
+fn approve_last(dir: &TestDir, asked: usize) {
+    let questions = dir.records_of("call.asked");
+    assert_eq!(questions.len(), asked);
+    let last = questions[asked - 1]["body"]["question"].as_str().unwrap();
+    assert_eq!(dir.run(&["approvals", "approve", last]).code, Some(0));
+}

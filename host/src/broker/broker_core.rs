@@ -61,7 +61,8 @@ impl PreparedConfig {
         natives: &NativeParts,
         before: Option<&Context>,
     ) -> Result<Self, BuildError> {
-        if config.sources.is_empty() {
+        // A broker that runs may lose its last source, so that a person can stop it at once.
+        if config.sources.is_empty() && before.is_none() {
             return Err(if config.disabled.is_empty() { BuildError::NoSources } else { BuildError::AllDisabled });
         }
         let same_folder = before.filter(|before| before.config.data_dir == config.data_dir);

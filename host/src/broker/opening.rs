@@ -94,7 +94,7 @@ impl Broker {
             sessions.insert(session.caller().session.clone(), Arc::downgrade(&session));
         }
         // The configuration may have been replaced before the session was among those that are told.
-        session.reconfigure(&self.inner.context());
+        session.reconfigure(|| self.inner.context());
         Ok(session)
     }
 

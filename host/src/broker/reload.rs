@@ -202,14 +202,15 @@ impl Inner {
         let prepared = PreparedConfig::of(config, Some(&before.plugins), self.core.natives(), Some(&before)).await?;
         let loaded = sinks::load(&prepared.plugins, &prepared.config, &prepared.secrets).await?;
         let after = Arc::new(self.core.context(prepared, Some(&before)).await?);
-        let sinks = Arc::clone(&self.sinks).lock_owned().await;
         let mut reloaded = ReloadSummary::between(&before, &after, at_next_start);
-        reloaded.other |= sinks.as_ref().is_some_and(|running| running.differ(&loaded));
         let fresh = |name: &SourceName| after.upstreams.get(name).cloned();
         let fresh: Vec<_> = reloaded.added.iter().chain(&reloaded.changed).filter_map(fresh).collect();
         if !self.live_sessions().is_empty() {
             connect(&fresh).await?;
         }
+        // Taken last: the shutdown waits for it, and a source may take long to connect.
+        let sinks = Arc::clone(&self.sinks).lock_owned().await;
+        reloaded.other |= sinks.as_ref().is_some_and(|running| running.differ(&loaded));
         Ok(Replacement { before, after, reloaded, fresh, loaded, sinks })
     }
 
@@ -235,7 +236,7 @@ impl Inner {
             retired.extend(gone);
         }
         for session in self.live_sessions() {
-            session.reconfigure(&after);
+            session.reconfigure(|| self.context());
         }
         start_eager(fresh.iter());
         Ok(reloaded)

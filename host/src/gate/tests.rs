@@ -14,12 +14,15 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
-use crate::agent::Elicitation;
+use crate::agent::{AgentPeer, Elicitation};
 use crate::call::{CallId, Cause, Outcome, Params, Risk, SessionId};
-use crate::config::BudgetConfig;
+use crate::config::{Approve, BudgetConfig, Durability};
 use crate::item::{Item, ToolAnnotations};
 use crate::ledger::{ChainStart, LedgerReader};
+use crate::lockfile::Acceptance;
+use crate::metrics::SourceMetrics;
 use crate::protocol::{Answer, Json, Method, Notification};
+use crate::provenance::SourceFlow;
 use portcullis_core::testing::view;
 
 /// A gate without plugins over a ledger of its own, and one session.
@@ -109,6 +112,7 @@ impl Bench {
                 counts: None,
                 resumed: false,
                 to_agent: false,
+                in_force: None,
             };
             gate.admit(call, &input).await
         })

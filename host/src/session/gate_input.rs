@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
+
 use super::configured::ConfiguredSession;
-use super::listing::VisibleItem;
+use super::listing::{VisibleItem, may_see};
 use crate::agent::AgentPeer;
 use crate::call::Call;
 use crate::config::Approve;
 use crate::context::Upstream;
-use crate::gate::GateInput;
+use crate::gate::{CallRefusal, ConfigInForce, Gate, GateInput};
 use crate::lockfile::Acceptance;
 
 impl<'a> GateInput<'a> {
@@ -56,6 +58,37 @@ impl<'a> GateInput<'a> {
             counts: None,
             resumed: false,
             to_agent: true,
+            in_force: None,
         }
+    }
+}
+
+/// The configuration in force, as a session sees it for a call that it makes.
+pub(super) struct InForceForCall<'a> {
+    pub(super) session: &'a ConfiguredSession,
+    pub(super) target: &'a VisibleItem,
+}
+
+impl ConfigInForce for InForceForCall<'_> {
+    fn newer_gate(&self) -> BoxFuture<'_, Result<Option<Arc<Gate>>, CallRefusal>> {
+        Box::pin(async move {
+            let Some(now) = self.session.session().map(|session| session.current()) else { return Ok(None) };
+            if Arc::ptr_eq(&now.context, &self.session.context) {
+                return Ok(None);
+            }
+            let upstream = &self.target.upstream;
+            let mut admitted = now.context.admitted(&now.caller.profile);
+            let filter = admitted.find(|(other, _)| Arc::ptr_eq(other, upstream)).map(|(_, filter)| filter);
+            let is_offered = match filter {
+                Some(filter) => may_see(&now.context, &now.caller, filter, self.target).await,
+                None => false,
+            };
+            if !is_offered {
+                let why = "the configuration has changed since a person was asked, and does not offer this any more, or from a \
+                           source that has changed; list what there is, and call again";
+                return Err(CallRefusal::denied("configuration-changed", why));
+            }
+            Ok(Some(Arc::clone(&now.context.gate)))
+        })
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::configured::ConfiguredSession;
 use super::execution::{AttemptResult, Execution};
+use super::gate_input::InForceForCall;
 use super::listing::VisibleItem;
 use super::shortened;
 use crate::agent::AgentPeer;
@@ -128,7 +129,9 @@ impl<'a> SessionRequest<'a> {
         let params = session.without_foreign_task(method, params, &target.upstream);
         let call = Call::new(method, params, &session.caller, target.item.clone(), target.risk);
         let call = Call { attempt, restored: *restored, ..call };
-        let input = GateInput { resumed, ..GateInput::of_call(session, target, peer, &call) };
+        let in_force = InForceForCall { session, target };
+        let input =
+            GateInput { resumed, in_force: Some(&in_force), ..GateInput::of_call(session, target, peer, &call) };
         let admitted = session.context.gate.admit(call, &input).await;
         admitted.map_err(|refusal| refusal.to_answer())
     }

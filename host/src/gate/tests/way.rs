@@ -35,6 +35,7 @@ pub(super) fn input<'a>(
         counts: None,
         resumed: false,
         to_agent: false,
+        in_force: None,
     }
 }
 
