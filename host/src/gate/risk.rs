@@ -76,9 +76,12 @@ pub(super) fn reason(call: &Call, input: &GateInput<'_>) -> Option<Concern> {
         Approve::Never => None,
         Approve::Always => Some(concern("every-call", "the profile asks before every call".to_owned())),
         Approve::Risky => (call.risk == Risk::Risky).then(|| {
-            let message =
-                "its source may write or reach a network, and nobody accepted the tool with `portcullis lock accept`";
-            concern("risky", message.to_owned())
+            // In a cell that can do neither, only the source's own word raises the risk.
+            let why = match input.harmless_cell && call.item.hints.raise_risk() {
+                true => "its own source calls it destructive or open to the world",
+                false => "its source may write or reach a network",
+            };
+            concern("risky", format!("{why}, and nobody accepted the tool with `portcullis lock accept`"))
         }),
     }
 }

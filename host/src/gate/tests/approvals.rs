@@ -214,6 +214,23 @@ async fn what_may_destroy_is_never_asked_through_the_agent() {
 }
 
 #[tokio::test]
+async fn the_reason_says_whether_the_cell_or_the_source_itself_raises_the_risk() {
+    let mut bench = Bench::new().await;
+    bench.hints = ToolAnnotations { open_world: Some(true), ..ToolAnnotations::default() };
+    for (harmless_cell, expected) in [(true, "its own source calls it"), (false, "its source may write")] {
+        bench.harmless_cell = harmless_cell;
+        let asked = bench.admit(CALL, Approve::Risky, Elicitation::None);
+        while bench.inbox.list().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let reasons = bench.inbox.list()[0].reasons.join("; ");
+        assert!(reasons.starts_with(expected), "{reasons}");
+        answer(&bench, false, None).await;
+        assert!(asked.await.unwrap().is_err());
+    }
+}
+
+#[tokio::test]
 async fn an_answer_that_comes_as_soon_as_the_question_can_be_seen_is_for_the_call_that_asks() {
     let bench = Bench::new().await;
     let admitting = bench.admit(CALL, Approve::Always, Elicitation::None);
