@@ -93,6 +93,30 @@ impl SharedLimit {
     }
 }
 
+/// A limit as one of the principals that share it has it.
+#[derive(Clone)]
+pub(crate) struct PrincipalRoom {
+    limit: Arc<SharedLimit>,
+    principal: Principal,
+}
+
+impl PrincipalRoom {
+    /// Returns the room that a principal has within a limit.
+    pub(crate) fn new(limit: &Arc<SharedLimit>, principal: &Principal) -> Self {
+        Self { limit: limit.clone(), principal: principal.clone() }
+    }
+
+    /// Takes some bytes, or returns `None` if that is more than the principal's share.
+    pub(crate) fn try_take(&self, bytes: usize) -> Option<LimitShare> {
+        self.limit.try_take(&self.principal, bytes as u64)
+    }
+
+    /// Returns a share of nothing yet.
+    pub(crate) fn empty_share(&self) -> LimitShare {
+        self.limit.empty_share(&self.principal)
+    }
+}
+
 /// A part of a limit, which is given back when it is dropped.
 pub(crate) struct LimitShare {
     limit: Arc<SharedLimit>,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use super::kept_results::KeptResults;
-use super::pending_rounds::PendingRounds;
+use super::pending_rounds::{MAX_ROUND_BYTES, PendingRounds};
 use super::tasks::Tasks;
 use crate::agent::Agent;
 use crate::call::{Caller, SessionCalls};
@@ -14,10 +14,10 @@ use crate::name::ProfileName;
 use crate::principal::Principal;
 use crate::protocol::Era;
 use crate::provenance::SessionFlow;
+use crate::shared_limit::{PrincipalRoom, SharedLimit};
 use crate::sync::Mutex;
 
 /// The continuations of one caller. A legacy session has its own.
-#[derive(Default)]
 pub(crate) struct Continuations {
     pub(super) vault: Arc<SessionVault>,
     pub(super) flow: Arc<SessionFlow>,
@@ -27,24 +27,54 @@ pub(crate) struct Continuations {
     pub(super) results: KeptResults,
 }
 
+/// The memory for what callers come back to. The sessions of all principals share it.
+struct ContinuationLimits {
+    rounds: Arc<SharedLimit>,
+}
+
+impl Default for ContinuationLimits {
+    fn default() -> Self {
+        Self { rounds: SharedLimit::new(MAX_ROUND_BYTES) }
+    }
+}
+
+impl ContinuationLimits {
+    /// Returns continuations of a principal, without anything in them.
+    fn continuations(&self, principal: &Principal) -> Arc<Continuations> {
+        let room = |limit| PrincipalRoom::new(limit, principal);
+        Arc::new(Continuations {
+            vault: Arc::default(),
+            flow: Arc::default(),
+            counts: SessionCalls::default(),
+            rounds: PendingRounds::new(room(&self.rounds)),
+            tasks: Tasks::default(),
+            results: KeptResults::default(),
+        })
+    }
+}
+
 /// The continuations by principal and profile.
 type Callers = HashMap<(Principal, ProfileName), Weak<Continuations>>;
 
 /// The continuations of modern callers, who are known by principal and profile alone: what a client says of itself may
 /// differ from request to request, and leads to different sessions. They are dropped with the last of those sessions.
 #[derive(Default)]
-pub(crate) struct ContinuationStore(Mutex<Callers>);
+pub(crate) struct ContinuationStore {
+    modern: Mutex<Callers>,
+    limits: ContinuationLimits,
+}
 
 impl ContinuationStore {
     /// Returns the continuations of a caller whose session begins.
     pub(crate) fn of(&self, caller: &Caller, agent: &Agent) -> Arc<Continuations> {
         if agent.era == Era::Legacy {
-            return Arc::default();
+            return self.limits.continuations(&caller.principal);
         }
-        let mut all = self.0.lock();
+        let mut all = self.modern.lock();
         all.retain(|_, continuations| continuations.strong_count() > 0);
         let key = (caller.principal.clone(), caller.profile.clone());
-        let known = all.get(&key).and_then(Weak::upgrade).unwrap_or_default();
+        let known = all.get(&key).and_then(Weak::upgrade);
+        let known = known.unwrap_or_else(|| self.limits.continuations(&caller.principal));
         all.insert(key, Arc::downgrade(&known));
         known
     }
