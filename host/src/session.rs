@@ -66,6 +66,8 @@ pub(crate) use continuations::ContinuationStore;
 use continuations::Continuations;
 pub(crate) use listing::contested_by_broker;
 use request::SessionRequest;
+#[cfg(test)]
+pub(crate) use tasks::MAX_QUESTION_BYTES;
 pub use tool::{Progress, Tool, ToolResult};
 
 /// The most characters of an unknown name that messages and records repeat.

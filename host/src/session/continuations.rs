@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use super::kept_results::KeptResults;
 use super::pending_rounds::{MAX_ROUND_BYTES, PendingRounds};
-use super::tasks::Tasks;
+use super::tasks::{MAX_QUESTION_BYTES, Tasks};
 use crate::agent::Agent;
 use crate::call::{Caller, SessionCalls};
 use crate::gate::SessionVault;
@@ -28,13 +28,14 @@ pub(crate) struct Continuations {
 }
 
 /// The memory for what callers come back to. The sessions of all principals share it.
-struct ContinuationLimits {
+pub(crate) struct ContinuationLimits {
     rounds: Arc<SharedLimit>,
+    pub(crate) questions: Arc<SharedLimit>,
 }
 
 impl Default for ContinuationLimits {
     fn default() -> Self {
-        Self { rounds: SharedLimit::new(MAX_ROUND_BYTES) }
+        Self { rounds: SharedLimit::new(MAX_ROUND_BYTES), questions: SharedLimit::new(MAX_QUESTION_BYTES) }
     }
 }
 
@@ -47,7 +48,7 @@ impl ContinuationLimits {
             flow: Arc::default(),
             counts: SessionCalls::default(),
             rounds: PendingRounds::new(room(&self.rounds)),
-            tasks: Tasks::default(),
+            tasks: Tasks::new(room(&self.questions)),
             results: KeptResults::default(),
         })
     }
@@ -65,6 +66,11 @@ pub(crate) struct ContinuationStore {
 }
 
 impl ContinuationStore {
+    #[cfg(test)]
+    pub(crate) fn limits(&self) -> &ContinuationLimits {
+        &self.limits
+    }
+
     /// Returns the continuations of a caller whose session begins.
     pub(crate) fn of(&self, caller: &Caller, agent: &Agent) -> Arc<Continuations> {
         if agent.era == Era::Legacy {
