@@ -132,6 +132,12 @@ impl LimitShare {
         true
     }
 
+    /// Takes what is missing to `count`, or returns false if that is more than the principal's share.
+    pub(crate) fn grow_to(&mut self, count: u64) -> bool {
+        let missing = count.saturating_sub(self.count);
+        missing == 0 || self.grow(missing)
+    }
+
     /// Gives back all but `count`.
     pub(crate) fn shrink(&mut self, count: u64) {
         if let Some(surplus) = self.count.checked_sub(count).filter(|surplus| *surplus > 0) {

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use super::kept_results::KeptResults;
+use super::kept_results::{KeptResults, MAX_BYTES_OF_ALL};
 use super::pending_rounds::{MAX_ROUND_BYTES, PendingRounds};
 use super::tasks::{MAX_QUESTION_BYTES, Tasks};
 use crate::agent::Agent;
@@ -31,11 +31,16 @@ pub(crate) struct Continuations {
 pub(crate) struct ContinuationLimits {
     rounds: Arc<SharedLimit>,
     pub(crate) questions: Arc<SharedLimit>,
+    results: Arc<SharedLimit>,
 }
 
 impl Default for ContinuationLimits {
     fn default() -> Self {
-        Self { rounds: SharedLimit::new(MAX_ROUND_BYTES), questions: SharedLimit::new(MAX_QUESTION_BYTES) }
+        Self {
+            rounds: SharedLimit::new(MAX_ROUND_BYTES),
+            questions: SharedLimit::new(MAX_QUESTION_BYTES),
+            results: SharedLimit::new(MAX_BYTES_OF_ALL),
+        }
     }
 }
 
@@ -49,7 +54,7 @@ impl ContinuationLimits {
             counts: SessionCalls::default(),
             rounds: PendingRounds::new(room(&self.rounds)),
             tasks: Tasks::new(room(&self.questions)),
-            results: KeptResults::default(),
+            results: KeptResults::new(&room(&self.results)),
         })
     }
 }
