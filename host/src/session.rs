@@ -136,7 +136,7 @@ impl Session {
 
     /// Forgets what the session has seen, for policies about information flow. Returns the labels that it had.
     pub(crate) fn clear_flow(&self) -> Vec<String> {
-        self.agent_side.continuations.flow.clear()
+        self.agent_side.continuations.clear_flow()
     }
 
     /// Reports whether the run has ended, well or not. A front opens a new session instead of using an ended one.

@@ -27,6 +27,16 @@ pub(crate) struct Continuations {
     pub(super) results: KeptResults,
 }
 
+impl Continuations {
+    /// Forgets what the caller has seen, and the results of which it may read further parts: a part that was not read
+    /// would come without labels. Returns the labels that the caller had.
+    pub(super) fn clear_flow(&self) -> Vec<String> {
+        let labels = self.flow.clear();
+        self.results.clear();
+        labels
+    }
+}
+
 /// The memory for what callers come back to. The sessions of all principals share it.
 pub(crate) struct ContinuationLimits {
     rounds: Arc<SharedLimit>,

@@ -139,6 +139,13 @@ impl KeptResults {
         Some(id)
     }
 
+    /// Forgets all results.
+    pub(super) fn clear(&self) {
+        let mut kept = self.0.lock();
+        kept.results.clear();
+        kept.drop_expired();
+    }
+
     /// Returns a part by its number, from 1. `None` if it was never kept for this caller, or is no longer.
     pub(super) fn part(&self, id: &str, number: usize) -> Option<ResultPart> {
         let mut kept = self.0.lock();

@@ -81,3 +81,18 @@ async fn questions_of_tasks_have_a_limit_in_bytes_for_all_sessions_of_a_caller()
     assert_eq!(shown["inputRequests"]["q"]["method"], "x/ask", "{shown}");
     broker.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_cleared_reads_no_further_part_of_an_earlier_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let (broker, session, result) = begun(folder.path()).await;
+    let links = |result: &serde_json::Value| result["content"][2]["uri"].as_str().unwrap_or_default().to_owned();
+    let part = links(&result);
+    assert!(asked(&session, "resources/read", json!({ "uri": part })).await.is_ok(), "{result}");
+    session.clear_flow();
+    let refused = asked(&session, "resources/read", json!({ "uri": part })).await.unwrap_err();
+    assert_eq!(refused["data"]["uri"], part, "{refused}");
+    let again = asked(&session, "tools/call", json!({ "name": "talker__run" })).await.unwrap();
+    assert!(asked(&session, "resources/read", json!({ "uri": links(&again) })).await.is_ok());
+    broker.shutdown().await;
+}
