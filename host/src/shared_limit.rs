@@ -13,13 +13,14 @@ use tokio::sync::Notify;
 /// A principal alone therefore gets half of the limit, the next one half of what is left, and so on: room is left for
 /// another one until little more than nothing is free. A fixed share would be too small for the only user of most
 /// brokers, or leave no room beside two greedy ones.
+#[derive(Debug)]
 pub(crate) struct SharedLimit {
     limit: u64,
     held: Mutex<Held>,
     freed: Notify,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Held {
     all: u64,
     by: HashMap<Principal, u64>,
@@ -94,7 +95,7 @@ impl SharedLimit {
 }
 
 /// A limit as one of the principals that share it has it.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct PrincipalRoom {
     limit: Arc<SharedLimit>,
     principal: Principal,
@@ -118,6 +119,7 @@ impl PrincipalRoom {
 }
 
 /// A part of a limit, which is given back when it is dropped.
+#[derive(Debug)]
 pub(crate) struct LimitShare {
     limit: Arc<SharedLimit>,
     principal: Principal,

@@ -13,7 +13,7 @@ use crate::gate::SessionVault;
 use crate::name::ProfileName;
 use crate::principal::Principal;
 use crate::protocol::Era;
-use crate::provenance::SessionFlow;
+use crate::provenance::{MAX_FLOW_BYTES, SessionFlow};
 use crate::shared_limit::{PrincipalRoom, SharedLimit};
 use crate::sync::Mutex;
 
@@ -42,6 +42,7 @@ pub(crate) struct ContinuationLimits {
     rounds: Arc<SharedLimit>,
     pub(crate) questions: Arc<SharedLimit>,
     results: Arc<SharedLimit>,
+    flow: Arc<SharedLimit>,
 }
 
 impl Default for ContinuationLimits {
@@ -50,6 +51,7 @@ impl Default for ContinuationLimits {
             rounds: SharedLimit::new(MAX_ROUND_BYTES),
             questions: SharedLimit::new(MAX_QUESTION_BYTES),
             results: SharedLimit::new(MAX_BYTES_OF_ALL),
+            flow: SharedLimit::new(MAX_FLOW_BYTES),
         }
     }
 }
@@ -60,7 +62,7 @@ impl ContinuationLimits {
         let room = |limit| PrincipalRoom::new(limit, principal);
         Arc::new(Continuations {
             vault: Arc::default(),
-            flow: Arc::default(),
+            flow: Arc::new(SessionFlow::within(room(&self.flow))),
             counts: SessionCalls::default(),
             rounds: PendingRounds::new(room(&self.rounds)),
             tasks: Tasks::new(room(&self.questions)),
