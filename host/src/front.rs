@@ -13,8 +13,6 @@ pub mod http;
 mod outgoing;
 #[cfg_attr(not(feature = "http-front"), expect(dead_code, reason = "the HTTP front uses more of it"))]
 mod protocol;
-#[cfg_attr(not(feature = "http-front"), expect(dead_code, reason = "the HTTP front uses more of it"))]
-mod shared_limit;
 pub mod stdio;
 #[cfg(test)]
 mod testing;

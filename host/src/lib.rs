@@ -94,6 +94,8 @@ mod lock_reader;
 mod provenance;
 mod receivers;
 mod reexports;
+#[cfg_attr(not(feature = "http-front"), expect(dead_code, reason = "the HTTP front uses more of it"))]
+mod shared_limit;
 mod telemetry;
 
 pub use broker::{Broker, BrokerBuilder, BrokerState, BuildError, ReloadSummary, SourceHealth};

@@ -21,6 +21,7 @@ use std::sync::{Arc, OnceLock};
 use crate::flow::{INSTRUCTIONS, PRIVATE, UNTRUSTED};
 
 use crate::protocol::Json;
+use crate::shared_limit::{LimitShare, PrincipalRoom};
 use crate::sync::Mutex;
 use fingerprint::{Fingerprints, Positions};
 use fingerprint_index::{FingerprintIndex, MAX_KINDS};
@@ -32,6 +33,14 @@ const MAX_RESULTS: usize = 4_096;
 
 /// The largest result, in bytes, whose values are kept.
 const MAX_RESULT_BYTES: usize = 1024 * 1024;
+
+/// The most bytes that are kept of all sessions. By the rule of [`SharedLimit`](crate::shared_limit::SharedLimit) one
+/// principal alone gets half of that, which is room for 35 sessions that keep as much as one may. A session without room
+/// keeps nothing further, and counts as not traced.
+pub(crate) const MAX_FLOW_BYTES: u64 = 512 * 1024 * 1024;
+
+/// The bytes that one result takes beside its fingerprints: its names, its labels and its place in the lists.
+const RESULT_BYTES: usize = 512;
 
 /// The most fingerprints that are taken into a session, or looked up in it, while its lock is held: other calls of the
 /// session wait for that, and for nothing else.
@@ -46,9 +55,16 @@ pub struct SessionFlow {
     missed: AtomicBool,
     /// True if a person refused a call of the session.
     refused: AtomicBool,
+    /// The room for what is kept. Without it, only the bounds of a session count.
+    room: Option<PrincipalRoom>,
 }
 
 impl SessionFlow {
+    /// Makes a session that takes the memory for what it keeps from this room.
+    pub(crate) fn within(room: PrincipalRoom) -> Self {
+        Self { room: Some(room), ..Self::default() }
+    }
+
     /// Notes that the session makes a call of which nothing is kept.
     pub(crate) fn miss(&self) {
         if !self.missed.load(Ordering::Relaxed) {
@@ -64,7 +80,7 @@ impl SessionFlow {
 
     /// Gives the session a label that no result of it has.
     pub(crate) fn label(&self, label: &str) {
-        insert(&mut self.seen.lock().get_or_insert_default().labels, label);
+        insert(&mut self.seen.lock().get_or_insert_with(|| self.nothing_seen()).labels, label);
     }
 
     /// Forgets what the session has seen: it counts as one that has seen nothing. Returns the labels that it had.
@@ -98,7 +114,11 @@ impl SessionFlow {
     fn keep(&self, result: SeenResult, text: &Json, counts: bool) {
         let call = Arc::clone(&result.call);
         let too_large = text.as_bytes().len() > MAX_RESULT_BYTES;
-        let Some(index) = self.seen.lock().get_or_insert_default().keep(result, counts, too_large) else { return };
+        let index = {
+            let mut seen = self.seen.lock();
+            seen.get_or_insert_with(|| self.nothing_seen()).keep(result, counts, too_large)
+        };
+        let Some(index) = index else { return };
         let mut taken = Vec::with_capacity(MAX_LOCKED);
         let mut fingerprints = Fingerprints::new(self.key(), Positions::Every8th, |fingerprint| {
             taken.push(fingerprint);
@@ -116,12 +136,18 @@ impl SessionFlow {
         let same = |seen: &&mut Box<SeenResults>| {
             seen.results.get(usize::from(index)).is_some_and(|result| Arc::ptr_eq(&result.call, call))
         };
-        if let Some(seen) = seen.as_mut().filter(same) {
+        if let Some(seen) = seen.as_mut().filter(same)
+            && seen.take_room(fingerprints.len())
+        {
             for fingerprint in fingerprints.iter() {
                 seen.full |= !seen.fingerprints.insert(*fingerprint, index);
             }
         }
         fingerprints.clear();
+    }
+
+    fn nothing_seen(&self) -> Box<SeenResults> {
+        Box::new(SeenResults { share: self.room.as_ref().map(PrincipalRoom::empty_share), ..SeenResults::default() })
     }
 
     fn key(&self) -> &FlowKey {
@@ -163,6 +189,8 @@ struct SeenResults {
     count: u64,
     /// True once something was not kept.
     full: bool,
+    /// The memory of what is kept, if it is limited.
+    share: Option<LimitShare>,
 }
 
 impl SeenResults {
@@ -179,7 +207,7 @@ impl SeenResults {
         let place = self.kinds.iter().position(same).unwrap_or(self.kinds.len());
         let index = u16::try_from(self.results.len()).ok().filter(|_| self.results.len() < MAX_RESULTS);
         let kind = u8::try_from(place).ok().filter(|_| place < MAX_KINDS);
-        let (Some(index), Some(kind)) = (index, kind) else {
+        let (Some(index), Some(kind), true) = (index, kind, self.take_room(0)) else {
             self.full = true;
             return None;
         };
@@ -190,6 +218,15 @@ impl SeenResults {
         self.results.push(SeenResult { number: self.count.max(1), index, ..result });
         self.full |= too_large;
         (!too_large).then_some(index)
+    }
+
+    /// Takes the memory for one more result and so many fingerprints. Without room something is not kept.
+    fn take_room(&mut self, fingerprints: usize) -> bool {
+        let Some(share) = &mut self.share else { return true };
+        let bytes = (self.results.len() + 1) * RESULT_BYTES + self.fingerprints.bytes_with(fingerprints);
+        let fits = share.grow_to(bytes as u64);
+        self.full |= !fits;
+        fits
     }
 }
 

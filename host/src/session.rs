@@ -67,6 +67,8 @@ pub(crate) use continuations::ContinuationStore;
 use continuations::Continuations;
 pub(crate) use listing::contested_by_broker;
 use request::SessionRequest;
+#[cfg(test)]
+pub(crate) use tasks::MAX_QUESTION_BYTES;
 pub use tool::{Progress, Tool, ToolResult};
 
 /// The most characters of an unknown name that messages and records repeat.
@@ -137,7 +139,7 @@ impl Session {
 
     /// Forgets what the session has seen, for policies about information flow. Returns the labels that it had.
     pub(crate) fn clear_flow(&self) -> Vec<String> {
-        self.agent_side.continuations.flow.clear()
+        self.agent_side.continuations.clear_flow()
     }
 
     /// Reports whether the run has ended, well or not. A front opens a new session instead of using an ended one.

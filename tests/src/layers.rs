@@ -124,7 +124,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     (
         "host/src",
         &[
-            &["schema_repair", "limited_lines", "lock_reader", "http_receiver", "receivers"],
+            &["schema_repair", "limited_lines", "lock_reader", "http_receiver", "receivers", "shared_limit"],
             &["telemetry"],
             &["provenance"],
             &["catalog", "gate", "oauth", "source", "login"],

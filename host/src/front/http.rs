@@ -55,11 +55,11 @@ pub use self::token::TokenError;
 use super::backend::Backend;
 use super::outgoing::OutgoingRoom;
 use super::protocol::OpenCalls;
-use super::shared_limit::SharedLimit;
 use crate::broker::Broker;
 use crate::config::ServeConfig;
 use crate::name::ProfileName;
 use crate::protocol::{RpcError, header, revision};
+use crate::shared_limit::SharedLimit;
 
 /// The path at which the protocol is served.
 pub const MCP_PATH: &str = "/mcp";

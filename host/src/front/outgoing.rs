@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::shared_limit::SharedLimit;
 use crate::principal::Principal;
 use crate::protocol::{Answer, Json, Message, Response, RpcError};
+use crate::shared_limit::SharedLimit;
 
 /// The number of messages that may wait for a slow agent before their sender waits too.
 const QUEUE: usize = 64;

@@ -56,6 +56,14 @@ impl FingerprintIndex {
         self.by_fingerprint.len()
     }
 
+    /// Returns the bytes that this takes when so many more fingerprints have been noted, at most.
+    pub(super) fn bytes_with(&self, more: usize) -> usize {
+        // The tables double when they are full; that of the fingerprints keeps an eighth free, and a byte for each place.
+        let places = ((self.len() + more).min(MAX_FINGERPRINTS) * 8).div_ceil(7).next_power_of_two();
+        let between = (self.between.len() + more).min(MAX_BETWEEN).next_power_of_two();
+        places * (size_of::<(u64, FingerprintResults)>() + 1) + between * size_of::<Between>()
+    }
+
     /// Notes that a result has a fingerprint. Returns false if that cannot be kept.
     pub(super) fn insert(&mut self, fingerprint: u64, result: u16) -> bool {
         let fits = self.len() < MAX_FINGERPRINTS;

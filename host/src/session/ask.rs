@@ -104,7 +104,8 @@ impl ConfiguredSession {
             let method = request.get_str("method").unwrap_or_default();
             questions.push(self.question(upstream, key, &Method::from(method), request.get("params"), peer).await?);
         }
-        Ok((questions, state))
+        // What waits for the agent keeps nothing else of the result.
+        Ok((questions, state.map(|state| state.detached())))
     }
 
     /// Takes a question through the gate.
@@ -116,7 +117,9 @@ impl ConfiguredSession {
         params: Option<Json>,
         peer: &Arc<dyn AgentPeer>,
     ) -> Result<AgentQuestion, Answer> {
-        let params = self.admissible(upstream, method, params.unwrap_or_else(Json::empty_object));
+        // A question may wait for its answer, and keeps nothing else of the message.
+        let params = params.map_or_else(Json::empty_object, |params| params.detached());
+        let params = self.admissible(upstream, method, params);
         let params = params.map_err(|why| self.refuse_to_ask(upstream, method, &why))?;
         let item = Arc::new(upstream.whole_item());
         let call = Call::new(method, Params::parse(method, params), &self.caller, item, Risk::Harmless);

@@ -4,20 +4,20 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use super::kept_results::KeptResults;
-use super::pending_rounds::PendingRounds;
-use super::tasks::Tasks;
+use super::kept_results::{KeptResults, MAX_BYTES_OF_ALL};
+use super::pending_rounds::{MAX_ROUND_BYTES, PendingRounds};
+use super::tasks::{MAX_QUESTION_BYTES, Tasks};
 use crate::agent::Agent;
 use crate::call::{Caller, SessionCalls};
 use crate::gate::SessionVault;
 use crate::name::ProfileName;
 use crate::principal::Principal;
 use crate::protocol::Era;
-use crate::provenance::SessionFlow;
+use crate::provenance::{MAX_FLOW_BYTES, SessionFlow};
+use crate::shared_limit::{PrincipalRoom, SharedLimit};
 use crate::sync::Mutex;
 
 /// The continuations of one caller. A legacy session has its own.
-#[derive(Default)]
 pub(crate) struct Continuations {
     pub(super) vault: Arc<SessionVault>,
     pub(super) flow: Arc<SessionFlow>,
@@ -27,24 +27,77 @@ pub(crate) struct Continuations {
     pub(super) results: KeptResults,
 }
 
+impl Continuations {
+    /// Forgets what the caller has seen, and the results of which it may read further parts: a part that was not read
+    /// would come without labels. Returns the labels that the caller had.
+    pub(super) fn clear_flow(&self) -> Vec<String> {
+        let labels = self.flow.clear();
+        self.results.clear();
+        labels
+    }
+}
+
+/// The memory for what callers come back to. The sessions of all principals share it.
+pub(crate) struct ContinuationLimits {
+    rounds: Arc<SharedLimit>,
+    pub(crate) questions: Arc<SharedLimit>,
+    results: Arc<SharedLimit>,
+    flow: Arc<SharedLimit>,
+}
+
+impl Default for ContinuationLimits {
+    fn default() -> Self {
+        Self {
+            rounds: SharedLimit::new(MAX_ROUND_BYTES),
+            questions: SharedLimit::new(MAX_QUESTION_BYTES),
+            results: SharedLimit::new(MAX_BYTES_OF_ALL),
+            flow: SharedLimit::new(MAX_FLOW_BYTES),
+        }
+    }
+}
+
+impl ContinuationLimits {
+    /// Returns continuations of a principal, without anything in them.
+    fn continuations(&self, principal: &Principal) -> Arc<Continuations> {
+        let room = |limit| PrincipalRoom::new(limit, principal);
+        Arc::new(Continuations {
+            vault: Arc::default(),
+            flow: Arc::new(SessionFlow::within(room(&self.flow))),
+            counts: SessionCalls::default(),
+            rounds: PendingRounds::new(room(&self.rounds)),
+            tasks: Tasks::new(room(&self.questions)),
+            results: KeptResults::new(&room(&self.results)),
+        })
+    }
+}
+
 /// The continuations by principal and profile.
 type Callers = HashMap<(Principal, ProfileName), Weak<Continuations>>;
 
 /// The continuations of modern callers, who are known by principal and profile alone: what a client says of itself may
 /// differ from request to request, and leads to different sessions. They are dropped with the last of those sessions.
 #[derive(Default)]
-pub(crate) struct ContinuationStore(Mutex<Callers>);
+pub(crate) struct ContinuationStore {
+    modern: Mutex<Callers>,
+    limits: ContinuationLimits,
+}
 
 impl ContinuationStore {
+    #[cfg(test)]
+    pub(crate) fn limits(&self) -> &ContinuationLimits {
+        &self.limits
+    }
+
     /// Returns the continuations of a caller whose session begins.
     pub(crate) fn of(&self, caller: &Caller, agent: &Agent) -> Arc<Continuations> {
         if agent.era == Era::Legacy {
-            return Arc::default();
+            return self.limits.continuations(&caller.principal);
         }
-        let mut all = self.0.lock();
+        let mut all = self.modern.lock();
         all.retain(|_, continuations| continuations.strong_count() > 0);
         let key = (caller.principal.clone(), caller.profile.clone());
-        let known = all.get(&key).and_then(Weak::upgrade).unwrap_or_default();
+        let known = all.get(&key).and_then(Weak::upgrade);
+        let known = known.unwrap_or_else(|| self.limits.continuations(&caller.principal));
         all.insert(key, Arc::downgrade(&known));
         known
     }

@@ -7,7 +7,6 @@ mod links;
 mod strings;
 
 use std::collections::BTreeSet;
-use std::time::Instant;
 
 use serde_json::json;
 
@@ -164,9 +163,8 @@ impl ConfiguredSession {
         let part_bytes = limit / 2;
         let text = text_of(result);
         let beginning = text.get(..text.floor_char_boundary(part_bytes)).unwrap_or_default().to_owned();
-        let id = self.continuations.results.keep(text, part_bytes, Instant::now());
-        let parts =
-            id.as_ref().and_then(|id| self.continuations.results.part(id, 1, Instant::now())).map_or(0, |part| part.of);
+        let id = self.continuations.results.keep(text, part_bytes);
+        let parts = id.as_ref().and_then(|id| self.continuations.results.part(id, 1)).map_or(0, |part| part.of);
         changes.oversize = Some((bytes, id.is_some()));
         let mut content = vec![json!({ "type": "text", "text": beginning })];
         if let Some(id) = id.as_ref().filter(|_| parts > 1) {

@@ -78,6 +78,11 @@ impl InFlightCall {
         Self { upstream: Arc::clone(upstream), about, call, span, events, wants, open: upstream.open_calls.open() }
     }
 
+    /// Returns the number of bytes of the parameters, which are kept as long as the call is open.
+    pub(super) fn bytes(&self) -> usize {
+        self.about.params.as_json().as_bytes().len()
+    }
+
     /// Goes on for another request, which brought the agent's answers: it has a token and a log level of its own.
     pub(super) fn go_on_for(&mut self, params: &Params) {
         self.wants.progress.set(params.progress_token());

@@ -4,14 +4,17 @@
 //! caller that got it, and the broker answers it before any source is looked for: a source that imitates such a URI
 //! gets nothing, and gives nothing.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use serde_json::json;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use super::request::SessionRequest;
 use crate::digest::hex;
 use crate::protocol::{Answer, Json, RpcError};
+use crate::shared_limit::{LimitShare, PrincipalRoom};
 use crate::sync::Mutex;
 
 /// The beginning of the URI of a part. No exposed URI of a source with a prefix begins like this.
@@ -23,45 +26,69 @@ const MAX_RESULTS_OF_CALLER: usize = 64;
 /// The most bytes of the results that are kept for one caller. The oldest go first.
 const MAX_BYTES_OF_CALLER: usize = 64 * 1024 * 1024;
 
-/// The largest number of bytes that are kept for all callers of this process. A result beyond that is not kept.
-const MAX_BYTES_OF_ALL: usize = 512 * 1024 * 1024;
+/// The most bytes of the results that are kept for all callers. By the rule of
+/// [`SharedLimit`](crate::shared_limit::SharedLimit) one principal alone gets half of that, in all of its sessions. A
+/// result beyond that is not kept.
+pub(super) const MAX_BYTES_OF_ALL: u64 = 512 * 1024 * 1024;
 
 /// The time for which a result can be read: long enough for an agent that comes back to it.
 const LIFETIME: Duration = Duration::from_secs(3600);
 
-/// The bytes that are kept for all callers.
-static BYTES_OF_ALL: AtomicUsize = AtomicUsize::new(0);
-
 /// The results that are kept for one caller.
-#[derive(Default)]
-pub(super) struct KeptResults(Mutex<Vec<KeptResult>>);
+pub(super) struct KeptResults(Arc<Mutex<Kept>>);
+
+struct Kept {
+    /// The results, the oldest first.
+    results: Vec<KeptResult>,
+    /// The bytes of all of them.
+    share: LimitShare,
+    /// The task that waits for the next result to expire.
+    sweep: Option<AbortHandle>,
+}
 
 struct KeptResult {
     id: String,
-    text: String,
+    text: Box<str>,
     /// Where each part begins.
     starts: Vec<usize>,
     until: Instant,
-    _share: MemoryShare,
 }
 
-/// The bytes of one result in [`BYTES_OF_ALL`].
-struct MemoryShare {
-    bytes: usize,
-    all: &'static AtomicUsize,
-}
+impl Kept {
+    fn bytes(&self) -> usize {
+        self.results.iter().map(|result| result.text.len()).sum()
+    }
 
-impl MemoryShare {
-    /// Takes room for some bytes. `freed` bytes of what is taken already are freed next.
-    fn of(bytes: usize, freed: usize, all: &'static AtomicUsize, limit: usize) -> Option<Self> {
-        let added = |used: usize| used.checked_add(bytes).filter(|used| used.saturating_sub(freed) <= limit);
-        all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added).ok().map(|_| Self { bytes, all })
+    fn drop_expired(&mut self) {
+        let now = Instant::now();
+        self.results.retain(|result| result.until > now);
+        self.share.shrink(self.bytes() as u64);
     }
 }
 
-impl Drop for MemoryShare {
+impl Drop for Kept {
     fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+        if let Some(sweep) = &self.sweep {
+            sweep.abort();
+        }
+    }
+}
+
+/// Drops each result when it expires, until none is left: another caller may need the room.
+async fn sweep(kept: Weak<Mutex<Kept>>) {
+    loop {
+        let next = {
+            let Some(kept) = kept.upgrade() else { return };
+            let mut kept = kept.lock();
+            kept.drop_expired();
+            let next = kept.results.first().map(|oldest| oldest.until);
+            if next.is_none() {
+                kept.sweep = None;
+            }
+            next
+        };
+        let Some(next) = next else { return };
+        tokio::time::sleep_until(next).await;
     }
 }
 
@@ -74,19 +101,14 @@ pub(super) struct ResultPart {
 }
 
 impl KeptResults {
-    /// Keeps a result in parts of at most this many bytes, and returns its identifier. `None` if there is no room; then
-    /// the earlier results stay.
-    pub(super) fn keep(&self, text: String, part_bytes: usize, now: Instant) -> Option<String> {
-        self.keep_within(text, part_bytes, now, (&BYTES_OF_ALL, MAX_BYTES_OF_ALL))
+    /// Makes results that take their memory from this room.
+    pub(super) fn new(room: &PrincipalRoom) -> Self {
+        Self(Arc::new(Mutex::new(Kept { results: Vec::new(), share: room.empty_share(), sweep: None })))
     }
 
-    fn keep_within(
-        &self,
-        text: String,
-        part_bytes: usize,
-        now: Instant,
-        (all, limit): (&'static AtomicUsize, usize),
-    ) -> Option<String> {
+    /// Keeps a result in parts of at most this many bytes, and returns its identifier. `None` if there is no room; then
+    /// the earlier results stay.
+    pub(super) fn keep(&self, text: String, part_bytes: usize) -> Option<String> {
         let bytes = text.len();
         if bytes > MAX_BYTES_OF_CALLER {
             return None;
@@ -95,27 +117,40 @@ impl KeptResults {
         getrandom::fill(&mut random).ok()?;
         let id = hex(&random);
         let mut kept = self.0.lock();
-        kept.retain(|result| result.until > now);
-        let (mut evicted, mut freed) = (0, 0);
-        let mut held = kept.iter().map(|result| result.text.len()).sum::<usize>();
-        for oldest in kept.iter().map(|result| result.text.len()) {
-            if kept.len() - evicted < MAX_RESULTS_OF_CALLER && held + bytes <= MAX_BYTES_OF_CALLER {
+        kept.drop_expired();
+        let (mut evicted, mut held) = (0, kept.bytes());
+        for oldest in kept.results.iter().map(|result| result.text.len()) {
+            if kept.results.len() - evicted < MAX_RESULTS_OF_CALLER && held + bytes <= MAX_BYTES_OF_CALLER {
                 break;
             }
-            (evicted, freed, held) = (evicted + 1, freed + oldest, held - oldest);
+            (evicted, held) = (evicted + 1, held - oldest);
         }
-        let share = MemoryShare::of(bytes, freed, all, limit)?;
-        kept.drain(..evicted);
-        let starts = starts(&text, part_bytes);
-        kept.push(KeptResult { id: id.clone(), text, starts, until: now + LIFETIME, _share: share });
+        let whole = (held + bytes) as u64;
+        if !kept.share.grow_to(whole) {
+            return None;
+        }
+        kept.results.drain(..evicted);
+        kept.share.shrink(whole);
+        let (starts, until) = (starts(&text, part_bytes), Instant::now() + LIFETIME);
+        kept.results.push(KeptResult { id: id.clone(), text: text.into_boxed_str(), starts, until });
+        if kept.sweep.is_none() {
+            kept.sweep = Some(tokio::spawn(sweep(Arc::downgrade(&self.0))).abort_handle());
+        }
         Some(id)
     }
 
-    /// Returns a part by its number, from 1. `None` if it was never kept for this caller, or is no longer.
-    pub(super) fn part(&self, id: &str, number: usize, now: Instant) -> Option<ResultPart> {
+    /// Forgets all results.
+    pub(super) fn clear(&self) {
         let mut kept = self.0.lock();
-        kept.retain(|result| result.until > now);
-        let KeptResult { text, starts, .. } = kept.iter().find(|result| result.id == id)?;
+        kept.results.clear();
+        kept.drop_expired();
+    }
+
+    /// Returns a part by its number, from 1. `None` if it was never kept for this caller, or is no longer.
+    pub(super) fn part(&self, id: &str, number: usize) -> Option<ResultPart> {
+        let mut kept = self.0.lock();
+        kept.drop_expired();
+        let KeptResult { text, starts, .. } = kept.results.iter().find(|result| result.id == id)?;
         let start = *starts.get(number.checked_sub(1)?)?;
         let end = starts.get(number).copied().unwrap_or(text.len());
         Some(ResultPart { text: text.get(start..end)?.to_owned(), of: starts.len() })
@@ -152,7 +187,7 @@ impl SessionRequest<'_> {
         let found = uri
             .strip_prefix(PREFIX)
             .and_then(|rest| rest.split_once('/'))
-            .and_then(|(id, number)| session.continuations.results.part(id, number.parse().ok()?, Instant::now()));
+            .and_then(|(id, number)| session.continuations.results.part(id, number.parse().ok()?));
         let Some(ResultPart { text, .. }) = found else { return Err(session.no_resource("unknown-resource", uri)) };
         let content = json!({ "uri": uri, "mimeType": "text/plain", "text": text });
         Ok(Answer::Result(Json::of(&json!({ "contents": [content], "ttlMs": 0, "cacheScope": "private" }))))
@@ -164,70 +199,87 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
     use super::*;
+    use crate::principal::Principal;
+    use crate::shared_limit::SharedLimit;
 
-    fn part(kept: &KeptResults, id: &str, number: usize, now: Instant) -> Option<String> {
-        kept.part(id, number, now).map(|part| part.text)
+    fn results_within(limit: &Arc<SharedLimit>, principal: &str) -> KeptResults {
+        KeptResults::new(&PrincipalRoom::new(limit, &Principal::established(principal)))
     }
 
-    #[test]
-    fn parts_are_no_larger_than_asked_end_with_a_character_and_make_the_whole() {
-        let (kept, now) = (KeptResults::default(), Instant::now());
+    fn results() -> KeptResults {
+        results_within(&SharedLimit::new(MAX_BYTES_OF_ALL), "token:a")
+    }
+
+    fn part(kept: &KeptResults, id: &str, number: usize) -> Option<String> {
+        kept.part(id, number).map(|part| part.text)
+    }
+
+    #[tokio::test]
+    async fn parts_are_no_larger_than_asked_end_with_a_character_and_make_the_whole() {
+        let kept = results();
         let text = "aé€😀".repeat(50);
-        let id = kept.keep(text.clone(), 7, now).unwrap();
-        let of = kept.part(&id, 1, now).unwrap().of;
-        let parts: Vec<_> = (1..=of).map(|number| part(&kept, &id, number, now).unwrap()).collect();
+        let id = kept.keep(text.clone(), 7).unwrap();
+        let of = kept.part(&id, 1).unwrap().of;
+        let parts: Vec<_> = (1..=of).map(|number| part(&kept, &id, number).unwrap()).collect();
         assert!(parts.iter().all(|part| (1..=7).contains(&part.len())), "{parts:?}");
         assert_eq!(parts.concat(), text);
-        assert_eq!((part(&kept, &id, 0, now), part(&kept, &id, of + 1, now)), (None, None));
+        assert_eq!((part(&kept, &id, 0), part(&kept, &id, of + 1)), (None, None));
     }
 
-    #[test]
-    fn a_result_is_kept_for_its_caller_alone_and_for_an_hour() {
-        let (kept, other, now) = (KeptResults::default(), KeptResults::default(), Instant::now());
-        let id = kept.keep("secret".to_owned(), 100, now).unwrap();
-        assert_eq!(part(&other, &id, 1, now), None);
-        assert_eq!(part(&kept, &id, 1, now + LIFETIME - Duration::from_secs(1)).as_deref(), Some("secret"));
-        assert_eq!(part(&kept, &id, 1, now + LIFETIME), None);
-        assert_eq!(part(&kept, &id, 1, now), None, "it is gone");
+    #[tokio::test(start_paused = true)]
+    async fn a_result_is_kept_for_its_caller_alone_and_for_an_hour() {
+        let (kept, other) = (results(), results());
+        let id = kept.keep("secret".to_owned(), 100).unwrap();
+        assert_eq!(part(&other, &id, 1), None);
+        tokio::time::advance(LIFETIME - Duration::from_secs(1)).await;
+        assert_eq!(part(&kept, &id, 1).as_deref(), Some("secret"));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(part(&kept, &id, 1), None);
     }
 
-    #[test]
-    fn the_oldest_results_make_room_and_what_is_too_large_is_not_kept() {
-        let (kept, now) = (KeptResults::default(), Instant::now());
-        let ids: Vec<_> = (0..=MAX_RESULTS_OF_CALLER).map(|n| kept.keep(n.to_string(), 10, now).unwrap()).collect();
-        let there: Vec<_> = ids.iter().map(|id| part(&kept, id, 1, now).is_some()).collect();
+    #[tokio::test]
+    async fn the_oldest_results_make_room_and_what_is_too_large_is_not_kept() {
+        let kept = results();
+        let ids: Vec<_> = (0..=MAX_RESULTS_OF_CALLER).map(|n| kept.keep(n.to_string(), 10).unwrap()).collect();
+        let there: Vec<_> = ids.iter().map(|id| part(&kept, id, 1).is_some()).collect();
         assert_eq!(
             (there.iter().filter(|there| **there).count(), there.first()),
             (MAX_RESULTS_OF_CALLER, Some(&false))
         );
-        assert_eq!(kept.keep("x".repeat(MAX_BYTES_OF_CALLER + 1), 10, now), None);
-        let large = kept.keep("x".repeat(MAX_BYTES_OF_CALLER - 2), 1 << 20, now).unwrap();
-        assert!(part(&kept, &large, 64, now).is_some() && part(&kept, ids.last().unwrap(), 1, now).is_some());
-        let larger = kept.keep("x".repeat(MAX_BYTES_OF_CALLER), 1 << 20, now).unwrap();
-        assert!(part(&kept, &larger, 1, now).is_some() && part(&kept, &large, 1, now).is_none());
+        assert_eq!(kept.keep("x".repeat(MAX_BYTES_OF_CALLER + 1), 10), None);
+        let large = kept.keep("x".repeat(MAX_BYTES_OF_CALLER - 2), 1 << 20).unwrap();
+        assert!(part(&kept, &large, 64).is_some() && part(&kept, ids.last().unwrap(), 1).is_some());
+        let larger = kept.keep("x".repeat(MAX_BYTES_OF_CALLER), 1 << 20).unwrap();
+        assert!(part(&kept, &larger, 1).is_some() && part(&kept, &large, 1).is_none());
     }
 
-    #[test]
-    fn a_result_for_which_others_leave_no_room_takes_the_place_of_no_earlier_one() {
-        static ALL: AtomicUsize = AtomicUsize::new(0);
-        let (kept, now) = (KeptResults::default(), Instant::now());
-        let keep = |text: &str, limit| kept.keep_within(text.to_owned(), 10, now, (&ALL, limit));
-        let ids: Vec<_> = (0..MAX_RESULTS_OF_CALLER).map(|_| keep("text", 1000).unwrap()).collect();
+    #[tokio::test]
+    async fn a_result_for_which_others_leave_no_room_takes_the_place_of_no_earlier_one() {
         let used = 4 * MAX_RESULTS_OF_CALLER;
-        assert_eq!(keep("longer", used + 1), None);
-        assert!(ids.iter().all(|id| part(&kept, id, 1, now).is_some()), "nothing has gone");
-        let last = keep("longer", used + 2).unwrap();
-        assert!(part(&kept, &last, 1, now).is_some() && part(&kept, &ids[0], 1, now).is_none(), "the oldest made room");
-        assert_eq!(ALL.load(Ordering::Relaxed), used + 2);
+        let limit = SharedLimit::new(2 * used as u64 + 2);
+        let kept = results_within(&limit, "token:a");
+        let ids: Vec<_> = (0..MAX_RESULTS_OF_CALLER).map(|_| kept.keep("text".to_owned(), 10).unwrap()).collect();
+        assert_eq!(kept.keep("longer".to_owned(), 10), None);
+        assert!(ids.iter().all(|id| part(&kept, id, 1).is_some()), "nothing has gone");
+        let last = kept.keep("words".to_owned(), 10).unwrap();
+        assert!(part(&kept, &last, 1).is_some() && part(&kept, &ids[0], 1).is_none(), "the oldest made room");
+        assert_eq!(kept.0.lock().share.count(), used as u64 + 1);
     }
 
-    #[test]
-    fn all_callers_together_have_a_limit() {
-        static ALL: AtomicUsize = AtomicUsize::new(10);
-        assert!(MemoryShare::of(6, 0, &ALL, 15).is_none());
-        let share = MemoryShare::of(5, 0, &ALL, 15).unwrap();
-        assert_eq!(ALL.load(Ordering::Relaxed), 15);
-        drop(share);
-        assert_eq!(ALL.load(Ordering::Relaxed), 10, "what is no longer kept takes no room");
+    #[tokio::test(start_paused = true)]
+    async fn one_principal_leaves_room_for_the_results_of_others_and_expired_ones_leave_theirs() {
+        let limit = SharedLimit::new(400);
+        let [first, second, other] = ["token:a", "token:a", "token:b"].map(|name| results_within(&limit, name));
+        let keep = |kept: &KeptResults| kept.keep("x".repeat(100), 100);
+        assert!(keep(&first).is_some() && keep(&second).is_some());
+        assert_eq!(keep(&second), None, "all sessions of a principal share its part");
+        assert!(keep(&other).is_some());
+        assert_eq!(keep(&other), None);
+        // The sessions of the first principal do nothing more.
+        tokio::time::sleep(LIFETIME + Duration::from_millis(1)).await;
+        assert!(first.0.lock().results.is_empty() && first.0.lock().sweep.is_none());
+        assert!(keep(&other).is_some() && keep(&other).is_some());
+        drop(other);
+        assert!(keep(&first).is_some() && keep(&first).is_some(), "a session that ends leaves its room");
     }
 }

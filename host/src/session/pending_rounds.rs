@@ -14,11 +14,17 @@ use crate::digest::Digest;
 use crate::gate::{Permit, Ticket};
 use crate::protocol::{Answer, Json};
 use crate::sealing_key::SealingKey;
+use crate::shared_limit::{LimitShare, PrincipalRoom};
 use crate::sync::Mutex;
 
 /// The largest number of requests of one caller that may wait for the agent to come back. Each may hold a call open at
 /// its source.
 const MAX_ROUNDS: usize = 64;
+
+/// The most bytes of the rounds that wait for all callers together: what was asked, what the source wants back, and the
+/// calls that are open. By the rule of [`SharedLimit`](crate::shared_limit::SharedLimit) one caller alone gets half of
+/// that, which is room for sixteen of the largest results that ask.
+pub(super) const MAX_ROUND_BYTES: u64 = 256 * 1024 * 1024;
 
 /// The longest time that a round waits for the agent to come back. A person who has not answered by then has left.
 const ROUND_LIFETIME: Duration = Duration::from_secs(10 * 60);
@@ -26,6 +32,7 @@ const ROUND_LIFETIME: Duration = Duration::from_secs(10 * 60);
 /// The rounds that wait for one caller.
 pub(super) struct PendingRounds {
     seal: SealingKey,
+    room: PrincipalRoom,
     open: Arc<Mutex<OpenRounds>>,
 }
 
@@ -42,6 +49,7 @@ struct OpenRound {
     /// The session in which the round began.
     session: SessionId,
     round: PendingRound,
+    _share: LimitShare,
 }
 
 /// A round that waits for the agent.
@@ -76,6 +84,16 @@ pub(super) struct AgentQuestion {
 }
 
 impl PendingRound {
+    /// Returns the number of bytes that are kept until the agent comes back.
+    fn bytes(&self) -> usize {
+        let then = match &self.then {
+            AfterAnswers::Again(state) => state.as_ref().map_or(0, |state| state.as_bytes().len()),
+            AfterAnswers::Open(in_flight) => in_flight.bytes(),
+            AfterAnswers::Afresh(error) => error.as_bytes().len(),
+        };
+        then + self.questions.iter().map(AgentQuestion::bytes).sum::<usize>()
+    }
+
     /// Returns `inputRequests` as the agent gets them.
     pub(super) fn asked(&self) -> Option<Json> {
         let requests = self.questions.iter().map(|question| (question.key.as_str(), question.as_request()));
@@ -93,6 +111,14 @@ impl PendingRound {
 }
 
 impl AgentQuestion {
+    /// Returns the number of bytes that the question keeps: as the gate has it, and, where that differs, as the agent
+    /// gets it.
+    pub(super) fn bytes(&self) -> usize {
+        let (judged, put) = (self.permit.call().params.as_json().as_bytes(), self.permit.source_params().as_bytes());
+        let both = if std::ptr::eq(judged, put) { put.len() } else { judged.len() + put.len() };
+        self.key.len() + both
+    }
+
     pub(super) fn as_request(&self) -> Json {
         let method = Json::of(&self.permit.method());
         let params = self.permit.source_params();
@@ -104,10 +130,17 @@ impl AgentQuestion {
     }
 }
 
-impl Default for PendingRounds {
-    fn default() -> Self {
-        Self { seal: SealingKey::new("round"), open: Arc::default() }
-    }
+/// The reason why a round is not kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NoRoomForRound {
+    #[error(
+        "{MAX_ROUNDS} requests of this caller already wait for the agent to come back; repeat some of them with answers first"
+    )]
+    TooMany,
+    #[error(
+        "what is asked, with the requests that already wait for the agent to come back, takes more memory than this caller may have; repeat some of those with answers first"
+    )]
+    TooLarge,
 }
 
 /// The reason why a `requestState` leads to no round.
@@ -138,20 +171,26 @@ async fn end_expired(open: Weak<Mutex<OpenRounds>>) {
 }
 
 impl PendingRounds {
-    /// Keeps a round of a session and returns its handle. `None` if too many are open.
-    pub(super) fn keep(&self, session: &SessionId, round: PendingRound) -> Option<String> {
+    /// Makes rounds that take their memory from this room.
+    pub(super) fn new(room: PrincipalRoom) -> Self {
+        Self { seal: SealingKey::new("round"), room, open: Arc::default() }
+    }
+
+    /// Keeps a round of a session and returns its handle, unless too many are open or they are too large.
+    pub(super) fn keep(&self, session: &SessionId, round: PendingRound) -> Result<String, NoRoomForRound> {
         let since = Instant::now();
         let mut open = self.open.lock();
         if open.rounds.len() >= MAX_ROUNDS {
-            return None;
+            return Err(NoRoomForRound::TooMany);
         }
+        let share = self.room.try_take(round.bytes()).ok_or(NoRoomForRound::TooLarge)?;
         open.last += 1;
         let number = open.last;
-        open.rounds.insert(number, OpenRound { since, session: session.clone(), round });
+        open.rounds.insert(number, OpenRound { since, session: session.clone(), round, _share: share });
         if !std::mem::replace(&mut open.sweeping, true) {
             tokio::spawn(end_expired(Arc::downgrade(&self.open)));
         }
-        Some(self.seal.seal(number.to_string().as_bytes()))
+        Ok(self.seal.seal(number.to_string().as_bytes()))
     }
 
     /// Returns the digest of the request that a handle leads back to.
@@ -184,6 +223,16 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+    use crate::principal::Principal;
+    use crate::shared_limit::SharedLimit;
+
+    fn rounds_within(limit: &Arc<SharedLimit>, principal: &str) -> PendingRounds {
+        PendingRounds::new(PrincipalRoom::new(limit, &Principal::established(principal)))
+    }
+
+    fn fresh_rounds() -> PendingRounds {
+        rounds_within(&SharedLimit::new(MAX_ROUND_BYTES), "token:a")
+    }
 
     fn round() -> PendingRound {
         PendingRound { about: Digest::of(b"x"), questions: Vec::new(), then: AfterAnswers::Again(None) }
@@ -191,9 +240,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_handle_counts_once_and_only_in_its_session() {
-        let rounds = PendingRounds::default();
+        let rounds = fresh_rounds();
         let handle = rounds.keep(&SessionId::new(), round()).unwrap();
-        assert_eq!(PendingRounds::default().take(&handle).err(), Some(RequestStateError::Foreign));
+        assert_eq!(fresh_rounds().take(&handle).err(), Some(RequestStateError::Foreign));
         assert_eq!(rounds.take("forged").err(), Some(RequestStateError::Foreign));
         assert!(rounds.take(&handle).is_ok());
         assert_eq!(rounds.take(&handle).err(), Some(RequestStateError::Gone));
@@ -201,17 +250,39 @@ mod tests {
 
     #[tokio::test]
     async fn so_many_rounds_are_open_and_no_more_and_they_end_with_their_session() {
-        let rounds = PendingRounds::default();
+        let rounds = fresh_rounds();
         let session = SessionId::new();
-        assert!((0..MAX_ROUNDS).all(|_| rounds.keep(&session, round()).is_some()));
-        assert!(rounds.keep(&session, round()).is_none());
+        assert!((0..MAX_ROUNDS).all(|_| rounds.keep(&session, round()).is_ok()));
+        assert_eq!(rounds.keep(&session, round()).unwrap_err(), NoRoomForRound::TooMany);
         rounds.end(&session);
-        assert!(rounds.keep(&session, round()).is_some());
+        assert!(rounds.keep(&session, round()).is_ok());
+    }
+
+    #[tokio::test]
+    async fn the_bytes_of_rounds_have_a_limit_for_a_caller_and_another_finds_room() {
+        let limit = SharedLimit::new(5_000);
+        let [greedy, other] = ["token:a", "token:b"].map(|principal| rounds_within(&limit, principal));
+        let (session, text) = (SessionId::new(), Json::of(&"x".repeat(898)));
+        let again = || PendingRound { then: AfterAnswers::Again(Some(text.clone())), ..round() };
+        let afresh = || PendingRound { then: AfterAnswers::Afresh(text.clone()), ..round() };
+        let handle = greedy.keep(&session, again()).unwrap();
+        greedy.keep(&session, afresh()).unwrap();
+        let refused = greedy.keep(&session, again()).unwrap_err();
+        assert_eq!(refused, NoRoomForRound::TooLarge);
+        assert!(refused.to_string().contains("takes more memory than this caller may have"), "{refused}");
+        let elsewhere = rounds_within(&limit, "token:a");
+        assert!(elsewhere.keep(&session, again()).is_err(), "its other profiles take from the same room");
+        assert!(other.keep(&session, again()).is_ok());
+        assert!(greedy.take(&handle).is_ok());
+        assert!(greedy.keep(&session, again()).is_ok(), "an answered round leaves its room");
+        greedy.end(&session);
+        other.end(&session);
+        assert!((0..2).all(|_| elsewhere.keep(&session, again()).is_ok()), "so does the end of a session");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_round_ends_when_it_expires_though_no_other_begins() {
-        let rounds = PendingRounds::default();
+        let rounds = fresh_rounds();
         let session = SessionId::new();
         rounds.keep(&session, round()).unwrap();
         tokio::time::sleep(ROUND_LIFETIME / 2).await;
@@ -221,6 +292,6 @@ mod tests {
             assert_eq!(rounds.open.lock().rounds.len(), left);
         }
         assert!(!rounds.open.lock().sweeping);
-        assert!(rounds.keep(&session, round()).is_some());
+        assert!(rounds.keep(&session, round()).is_ok());
     }
 }

@@ -208,9 +208,9 @@ impl ConfiguredSession {
     }
 
     fn handed_out(&self, result: Json, asked: Option<Json>, round: PendingRound) -> Answer {
-        let Some(handle) = self.continuations.rounds.keep(&self.caller.session, round) else {
-            let why = "too many requests of this caller already wait for the agent to come back";
-            return Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, why)));
+        let handle = match self.continuations.rounds.keep(&self.caller.session, round) {
+            Ok(handle) => handle,
+            Err(why) => return Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, why.to_string()))),
         };
         let handle = Json::of(&handle);
         let edits = [("inputRequests", asked.as_ref()), ("requestState", Some(&handle))];

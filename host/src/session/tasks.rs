@@ -19,6 +19,7 @@ use crate::context::Upstream;
 use crate::item::ItemKind;
 use crate::lockfile::Acceptance;
 use crate::protocol::{Answer, AskingMembers, Era, Json, MAX_ID_BYTES, Method, RpcError, meta};
+use crate::shared_limit::{LimitShare, PrincipalRoom};
 use crate::sync::Mutex;
 
 /// The largest number of tasks of one caller that are remembered. Beyond it a new one takes the place of the oldest.
@@ -34,12 +35,20 @@ const MAX_LIST_BYTES: usize = 64 * 1024 * 1024;
 /// The largest number of questions of one task that may be open. A person answers one at a time.
 const MAX_QUESTIONS: usize = 16;
 
-/// The most bytes of the open questions of all tasks. What is asked beyond it is shown, and its answer is left out.
-const MAX_QUESTION_BYTES: usize = 64 * 1024 * 1024;
+/// The most bytes of the open questions of the tasks of all callers. By the rule of
+/// [`SharedLimit`](crate::shared_limit::SharedLimit) one caller alone gets half of that, in all of its sessions. Each
+/// question counts as its source put it and as the agent gets it.
+pub(crate) const MAX_QUESTION_BYTES: u64 = 256 * 1024 * 1024;
 
 /// The tasks of one legacy session, or of all modern sessions of one principal and profile.
-#[derive(Default)]
-pub(super) struct Tasks(Mutex<HashMap<String, Task>>);
+pub(super) struct Tasks {
+    known: Mutex<HashMap<String, Task>>,
+    room: PrincipalRoom,
+}
+
+/// The caller's open questions take all the memory that it may have.
+#[derive(Debug)]
+struct NoRoom;
 
 /// Another source has a task of this id, so that requests about the id could reach the wrong source.
 #[derive(Debug)]
@@ -57,13 +66,19 @@ struct Task {
 struct Asked {
     put: Json,
     question: AgentQuestion,
+    _share: LimitShare,
 }
 
 impl Tasks {
+    /// Makes tasks whose questions take their memory from this room.
+    pub(super) fn new(room: PrincipalRoom) -> Self {
+        Self { known: Mutex::default(), room }
+    }
+
     /// Remembers the task that a result begins, if it begins one.
     fn remember(&self, upstream: &Arc<Upstream>, result: &Json) -> Result<(), Taken> {
         let Some(id) = begun(result) else { return Ok(()) };
-        let mut tasks = self.0.lock();
+        let mut tasks = self.known.lock();
         if tasks.get(&id).is_some_and(|task| task.upstream.config.name != upstream.config.name) {
             return Err(Taken);
         }
@@ -78,35 +93,34 @@ impl Tasks {
     }
 
     fn source(&self, id: &str) -> Option<Arc<Upstream>> {
-        self.0.lock().get(id).map(|task| task.upstream.clone())
+        self.known.lock().get(id).map(|task| task.upstream.clone())
     }
 
     /// Reports whether a source has begun the task of this id for the caller.
     fn has(&self, id: &str, upstream: &Upstream) -> bool {
-        self.0.lock().get(id).is_some_and(|task| task.upstream.config.name == upstream.config.name)
+        self.known.lock().get(id).is_some_and(|task| task.upstream.config.name == upstream.config.name)
     }
 
     /// Returns a question as the agent was shown it, if its source has put it in the same words before.
     fn shown(&self, id: &str, key: &str, put: &Json) -> Option<Json> {
-        let tasks = self.0.lock();
+        let tasks = self.known.lock();
         let asked = tasks.get(id)?.asked.get(key)?;
         (asked.put == *put).then(|| asked.question.as_request())
     }
 
-    fn keep(&self, id: &str, put: Json, question: AgentQuestion) {
-        let mut tasks = self.0.lock();
-        let kept: usize =
-            tasks.values().flat_map(|task| task.asked.values()).map(|asked| asked.put.as_bytes().len()).sum();
-        if let Some(task) = tasks.get_mut(id)
-            && task.asked.len() < MAX_QUESTIONS
-            && kept + put.as_bytes().len() <= MAX_QUESTION_BYTES
-        {
-            task.asked.insert(question.key.clone(), Asked { put, question });
-        }
+    /// Keeps a question until it is answered. One beyond the number that a task may have open is shown, and its answer
+    /// is left out.
+    fn keep(&self, id: &str, put: Json, question: AgentQuestion) -> Result<(), NoRoom> {
+        let mut tasks = self.known.lock();
+        let task = tasks.get_mut(id).filter(|task| task.asked.len() < MAX_QUESTIONS);
+        let Some(task) = task else { return Ok(()) };
+        let share = self.room.try_take(put.as_bytes().len() + question.bytes()).ok_or(NoRoom)?;
+        task.asked.insert(question.key.clone(), Asked { put, question, _share: share });
+        Ok(())
     }
 
     fn take(&self, id: &str, key: &str) -> Option<AgentQuestion> {
-        self.0.lock().get_mut(id)?.asked.remove(key).map(|asked| asked.question)
+        self.known.lock().get_mut(id)?.asked.remove(key).map(|asked| asked.question)
     }
 }
 
@@ -206,7 +220,10 @@ impl ConfiguredSession {
                     let question =
                         self.question(upstream, key.clone(), &Method::from(method), put.get("params"), peer).await?;
                     let request = question.as_request();
-                    self.continuations.tasks.keep(&id, put, question);
+                    self.continuations.tasks.keep(&id, put, question).map_err(|NoRoom| {
+                        let text = "the open questions of this caller's tasks take more memory than it may have; answer some of them first";
+                        Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text)))
+                    })?;
                     request
                 }
             };

@@ -1,11 +1,13 @@
 //! The calls that the agent of a session has made.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use crate::sync::Mutex;
 
-/// The most names that are counted by themselves. An agent may choose the names of resources.
+/// The most names that are counted by themselves. An agent may choose the names of resources, of 8 KiB each, so that not
+/// the names are kept but their hashes.
 const MAX_NAMES: usize = 10_000;
 
 /// The numbers of calls that an agent made in its session before one call, and that reached the gate, whatever became of
@@ -26,7 +28,9 @@ pub struct SessionCalls(Mutex<Counts>);
 #[derive(Debug, Default)]
 struct Counts {
     all: u32,
-    by_name: HashMap<Arc<str>, u32>,
+    /// The calls by the hash of a name. Its key is random, so that nobody can find two names that have the same.
+    by_name: HashMap<u64, u32>,
+    names: RandomState,
     /// The calls of items that are not counted by themselves.
     others: u32,
 }
@@ -45,10 +49,11 @@ impl SessionCalls {
     #[must_use]
     pub fn next(&self, exposed: &Arc<str>, comes_again: bool) -> EarlierCalls {
         let mut counts = self.0.lock();
-        let Counts { all, by_name, others } = &mut *counts;
+        let Counts { all, by_name, names, others } = &mut *counts;
+        let name = names.hash_one(exposed);
         let of_item = match by_name.len() < MAX_NAMES {
-            true => by_name.entry(Arc::clone(exposed)).or_default(),
-            false => by_name.get_mut(exposed).unwrap_or(others),
+            true => by_name.entry(name).or_default(),
+            false => by_name.get_mut(&name).unwrap_or(others),
         };
         if comes_again {
             return EarlierCalls { of_session: all.saturating_sub(1), of_item: of_item.saturating_sub(1) };
@@ -71,6 +76,18 @@ mod tests {
         assert_eq!(counts.next(&read, false), EarlierCalls::stated(1, 0));
         assert_eq!(counts.next(&send, false), EarlierCalls::stated(2, 1));
         assert_eq!(counts.next(&send, true), EarlierCalls::stated(2, 1));
+    }
+
+    #[test]
+    fn a_name_that_was_counted_is_not_kept() {
+        let (counts, name) = (SessionCalls::default(), Arc::from("x".repeat(8 * 1024)));
+        assert_eq!(counts.next(&name, false).of_item, 0);
+        assert_eq!(Arc::strong_count(&name), 1);
+        assert_eq!(counts.next(&Arc::from(&*name), false).of_item, 1, "the same text counts as the same name");
+        let other = SessionCalls::default();
+        assert_eq!(other.next(&name, false).of_item, 0);
+        let first = |counts: &SessionCalls| counts.0.lock().by_name.keys().copied().collect::<Vec<_>>();
+        assert_ne!(first(&counts), first(&other), "a hash says nothing about that of another session");
     }
 
     #[test]

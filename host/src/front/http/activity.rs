@@ -10,8 +10,8 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::reply::HttpRefusal;
-use crate::front::shared_limit::{LimitShare, SharedLimit};
 use crate::principal::Principal;
+use crate::shared_limit::{LimitShare, SharedLimit};
 
 /// A clock that the accept loop advances, so that a request need not read the system's clock. It counts ticks.
 #[derive(Clone, Default)]

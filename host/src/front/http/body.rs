@@ -9,9 +9,9 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 
 use super::reply::HttpRefusal;
-use crate::front::shared_limit::{LimitShare, SharedLimit};
 use crate::principal::Principal;
 use crate::protocol::{MessageBuffer, MessageError, RpcError};
+use crate::shared_limit::{LimitShare, SharedLimit};
 
 /// The number of bodies of the largest size for which there is room at once, for all callers together: 256 MiB unless
 /// the configuration allows larger messages. By the rule of [`SharedLimit`] one caller gets two of them, and others

@@ -158,8 +158,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::super::activity::RequestInProgress;
     use super::*;
-    use crate::front::shared_limit::SharedLimit;
     use crate::principal::Principal;
+    use crate::shared_limit::SharedLimit;
 
     /// Opens a connection that stays open, and returns its activity.
     fn open(connections: &mut Connections, peer: &str) -> Arc<Activity> {

@@ -18,8 +18,8 @@ use crate::front::protocol::client::{self, ClientInfo};
 use crate::front::protocol::legacy::LegacyConversation;
 use crate::front::protocol::session_handle::SessionHandle;
 use crate::front::protocol::{NextStep, method_not_found, modern};
-use crate::front::shared_limit::LimitShare;
 use crate::protocol::{Era, Message, Method, Notification, Request, Response as JsonRpcResponse, RpcError, header};
+use crate::shared_limit::LimitShare;
 
 /// The time for which a body may arrive until its caller is admitted anew: a token may have expired meanwhile.
 const ADMITTED_FOR: Duration = Duration::from_secs(1);

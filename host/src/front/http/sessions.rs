@@ -19,8 +19,8 @@ use crate::front::DRAIN;
 use crate::front::outgoing::{MessageSender, OutgoingRoom};
 use crate::front::protocol::legacy::LegacyConversation;
 use crate::front::protocol::session_handle::SessionHandle;
-use crate::front::shared_limit::SharedLimit;
 use crate::protocol::{Json, RpcError, header};
+use crate::shared_limit::SharedLimit;
 use crate::sync::{Mutex, MutexGuard};
 
 /// The largest number of sessions that the front holds, of each era. Each costs some kilobytes; a client that loses its

@@ -14,9 +14,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::front::shared_limit::{LimitShare, SharedLimit};
 use crate::principal::Principal;
 use crate::protocol::Message;
+use crate::shared_limit::{LimitShare, SharedLimit};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The largest part of a stream's latest messages that is kept, in bytes and in messages. Progress and logs of a long

@@ -1,8 +1,10 @@
 //! What an agent can make the broker do and keep with the arguments of one call.
 
 use super::*;
+use crate::principal::Principal;
 use crate::provenance::encoded::Decoder;
 use crate::provenance::fingerprint_index::MAX_BETWEEN;
+use crate::shared_limit::SharedLimit;
 
 #[test]
 fn a_long_name_is_not_copied_for_each_value_under_it() {
@@ -109,4 +111,32 @@ fn results_that_cannot_be_kept_between_the_first_and_the_last_are_reported() {
     }
     assert!(!index.insert(0, 3), "there is no room for the third result");
     assert!(index.insert(u64::MAX, 3), "the first result of a fingerprint needs none");
+}
+
+#[test]
+fn sessions_of_a_caller_share_their_memory_and_one_without_room_counts_as_not_traced() {
+    let within = |limit: &Arc<SharedLimit>, name: &str| {
+        Arc::new(SessionFlow::within(PrincipalRoom::new(limit, &Principal::established(name))))
+    };
+    let text: String = (0..2_000).map(|n| format!("word{n:05} ")).collect();
+    let fill = |session: &Arc<SessionFlow>| see(session, "web", &[UNTRUSTED], &text);
+    let traced = |session: &Arc<SessionFlow>| call(session, "out", &[], &json!({ "a": "word00007" })).is_traced();
+    let held = |session: &SessionFlow| session.seen.lock().as_ref().unwrap().share.as_ref().unwrap().count();
+    let alone = within(&SharedLimit::new(MAX_FLOW_BYTES), "token:a");
+    fill(&alone);
+    let limit = SharedLimit::new(held(&alone) * 39 / 10);
+    let [first, second, other] = ["token:a", "token:a", "token:b"].map(|name| within(&limit, name));
+    fill(&first);
+    assert!(traced(&first) && traced(&second));
+    fill(&second);
+    assert!(!traced(&second), "the first session has left it no room");
+    assert_eq!(call(&second, "out", &[], &json!({})).labels(), [UNTRUSTED.to_owned()], "no label is lost");
+    assert!(traced(&first));
+    second.clear();
+    fill(&other);
+    assert!(traced(&second) && traced(&other), "another caller finds room");
+    drop(first);
+    fill(&second);
+    assert!(traced(&second), "a session that ends leaves its room");
+    assert_eq!(origins(&second, json!({ "a": "word00007" })).len(), 1);
 }

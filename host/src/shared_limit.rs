@@ -13,13 +13,14 @@ use tokio::sync::Notify;
 /// A principal alone therefore gets half of the limit, the next one half of what is left, and so on: room is left for
 /// another one until little more than nothing is free. A fixed share would be too small for the only user of most
 /// brokers, or leave no room beside two greedy ones.
+#[derive(Debug)]
 pub(crate) struct SharedLimit {
     limit: u64,
     held: Mutex<Held>,
     freed: Notify,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Held {
     all: u64,
     by: HashMap<Principal, u64>,
@@ -93,7 +94,32 @@ impl SharedLimit {
     }
 }
 
+/// A limit as one of the principals that share it has it.
+#[derive(Debug, Clone)]
+pub(crate) struct PrincipalRoom {
+    limit: Arc<SharedLimit>,
+    principal: Principal,
+}
+
+impl PrincipalRoom {
+    /// Returns the room that a principal has within a limit.
+    pub(crate) fn new(limit: &Arc<SharedLimit>, principal: &Principal) -> Self {
+        Self { limit: limit.clone(), principal: principal.clone() }
+    }
+
+    /// Takes some bytes, or returns `None` if that is more than the principal's share.
+    pub(crate) fn try_take(&self, bytes: usize) -> Option<LimitShare> {
+        self.limit.try_take(&self.principal, bytes as u64)
+    }
+
+    /// Returns a share of nothing yet.
+    pub(crate) fn empty_share(&self) -> LimitShare {
+        self.limit.empty_share(&self.principal)
+    }
+}
+
 /// A part of a limit, which is given back when it is dropped.
+#[derive(Debug)]
 pub(crate) struct LimitShare {
     limit: Arc<SharedLimit>,
     principal: Principal,
@@ -106,6 +132,12 @@ impl LimitShare {
         let Some(mut more) = self.limit.try_take(&self.principal, count) else { return false };
         self.count += std::mem::take(&mut more.count);
         true
+    }
+
+    /// Takes what is missing to `count`, or returns false if that is more than the principal's share.
+    pub(crate) fn grow_to(&mut self, count: u64) -> bool {
+        let missing = count.saturating_sub(self.count);
+        missing == 0 || self.grow(missing)
     }
 
     /// Gives back all but `count`.

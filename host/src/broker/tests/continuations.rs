@@ -1,0 +1,98 @@
+//! What sessions keep for an agent that comes back.
+
+use async_trait::async_trait;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, split};
+
+use super::*;
+use crate::config::SourceTable;
+use crate::plugin::NativeError;
+use crate::source::NativeSource;
+
+/// A server whose tool `run` begins the task `t` and answers with a long text. The task asks a long question.
+struct Talker;
+
+#[async_trait]
+impl NativeSource for Talker {
+    fn version(&self) -> &str {
+        "1"
+    }
+
+    async fn serve(&self, stream: DuplexStream) -> Result<(), NativeError> {
+        let (input, mut output) = split(stream);
+        let mut lines = BufReader::new(input).lines();
+        while let Some(line) = lines.next_line().await? {
+            let request: serde_json::Value = serde_json::from_str(&line)?;
+            let text = "word ".repeat(10_000);
+            let result = match request["method"].as_str().unwrap_or_default() {
+                "initialize" => json!({
+                    "protocolVersion": "2025-11-25", "serverInfo": { "name": "talker", "version": "1" },
+                    "capabilities": { "tools": {}, "tasks": {} }
+                }),
+                "tools/list" => json!({ "tools": [{ "name": "run", "inputSchema": { "type": "object" } }] }),
+                "tools/call" => json!({ "content": [{ "type": "text", "text": text }], "task": { "taskId": "t" } }),
+                "tasks/get" => {
+                    let question = json!({ "method": "x/ask", "params": { "text": text } });
+                    json!({ "taskId": "t", "status": "input_required", "inputRequests": { "q": question } })
+                }
+                _ => continue,
+            };
+            let answer = json!({ "jsonrpc": "2.0", "id": request["id"], "result": result });
+            output.write_all(format!("{answer}\n").as_bytes()).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns a broker before the talker, and a session that has called it once.
+async fn begun(folder: &std::path::Path) -> (Broker, Arc<Session>, serde_json::Value) {
+    let profile = json!({ "approve": "never", "max-result": "8KiB" });
+    let config = Config::builder(folder).source("talker", SourceTable::native("talker"));
+    let config = config.profile("default", profile).build().unwrap();
+    let broker = Broker::builder(config, Launcher::SelfExec).source("talker", Talker).build().await.unwrap();
+    let session = session(&broker).await;
+    let result = asked(&session, "tools/call", json!({ "name": "talker__run" })).await.unwrap();
+    (broker, session, result)
+}
+
+async fn asked(
+    session: &Session,
+    method: &str,
+    params: serde_json::Value,
+) -> Result<serde_json::Value, serde_json::Value> {
+    match session.request(method, Json::of(&params), Arc::new(NoAgent)).await {
+        Answer::Result(result) => Ok(result.to_value()),
+        Answer::Error(error) => Err(error.to_value()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn questions_of_tasks_have_a_limit_in_bytes_for_all_sessions_of_a_caller() {
+    let folder = tempfile::tempdir().unwrap();
+    let (broker, session, _) = begun(folder.path()).await;
+    // Another session of the same caller takes all but what is less than the question.
+    let limit = &broker.inner.continuations.limits().questions;
+    let half = crate::session::MAX_QUESTION_BYTES / 2;
+    let taken = limit.try_take(&session.caller().principal, half - 60_000).unwrap();
+    let refused = asked(&session, "tasks/get", json!({ "taskId": "t" })).await.unwrap_err();
+    let why = refused["message"].as_str().unwrap_or_default();
+    assert!(why.contains("take more memory than it may have; answer some of them first"), "{refused}");
+    drop(taken);
+    let shown = asked(&session, "tasks/get", json!({ "taskId": "t" })).await.unwrap();
+    assert_eq!(shown["inputRequests"]["q"]["method"], "x/ask", "{shown}");
+    broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_cleared_reads_no_further_part_of_an_earlier_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let (broker, session, result) = begun(folder.path()).await;
+    let links = |result: &serde_json::Value| result["content"][2]["uri"].as_str().unwrap_or_default().to_owned();
+    let part = links(&result);
+    assert!(asked(&session, "resources/read", json!({ "uri": part })).await.is_ok(), "{result}");
+    session.clear_flow();
+    let refused = asked(&session, "resources/read", json!({ "uri": part })).await.unwrap_err();
+    assert_eq!(refused["data"]["uri"], part, "{refused}");
+    let again = asked(&session, "tools/call", json!({ "name": "talker__run" })).await.unwrap();
+    assert!(asked(&session, "resources/read", json!({ "uri": links(&again) })).await.is_ok());
+    broker.shutdown().await;
+}
