@@ -35,9 +35,9 @@ pub(super) const MAX_BYTES_OF_ALL: u64 = 512 * 1024 * 1024;
 const LIFETIME: Duration = Duration::from_secs(3600);
 
 /// The results that are kept for one caller.
-pub(super) struct KeptResults(Arc<Mutex<Kept>>);
+pub(super) struct KeptResults(Arc<Mutex<CallerResults>>);
 
-struct Kept {
+struct CallerResults {
     /// The results, the oldest first.
     results: Vec<KeptResult>,
     /// The bytes of all of them.
@@ -54,7 +54,7 @@ struct KeptResult {
     until: Instant,
 }
 
-impl Kept {
+impl CallerResults {
     fn bytes(&self) -> usize {
         self.results.iter().map(|result| result.text.len()).sum()
     }
@@ -66,7 +66,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for CallerResults {
     fn drop(&mut self) {
         if let Some(sweep) = &self.sweep {
             sweep.abort();
@@ -75,7 +75,7 @@ impl Drop for Kept {
 }
 
 /// Drops each result when it expires, until none is left: another caller may need the room.
-async fn sweep(kept: Weak<Mutex<Kept>>) {
+async fn sweep(kept: Weak<Mutex<CallerResults>>) {
     loop {
         let next = {
             let Some(kept) = kept.upgrade() else { return };
@@ -103,7 +103,7 @@ pub(super) struct ResultPart {
 impl KeptResults {
     /// Makes results that take their memory from this room.
     pub(super) fn new(room: &PrincipalRoom) -> Self {
-        Self(Arc::new(Mutex::new(Kept { results: Vec::new(), share: room.empty_share(), sweep: None })))
+        Self(Arc::new(Mutex::new(CallerResults { results: Vec::new(), share: room.empty_share(), sweep: None })))
     }
 
     /// Keeps a result in parts of at most this many bytes, and returns its identifier. `None` if there is no room; then
