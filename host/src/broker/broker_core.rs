@@ -61,8 +61,9 @@ impl PreparedConfig {
         natives: &NativeParts,
         before: Option<&Context>,
     ) -> Result<Self, BuildError> {
-        // A broker that runs may lose its last source, so that a person can stop it at once.
-        if config.sources.is_empty() && before.is_none() {
+        // A person can stop the last source of a broker that runs by disabling it. A file without any is one by mistake.
+        let stops_the_last = before.is_some() && !config.disabled.is_empty();
+        if config.sources.is_empty() && !stops_the_last {
             return Err(if config.disabled.is_empty() { BuildError::NoSources } else { BuildError::AllDisabled });
         }
         let same_folder = before.filter(|before| before.config.data_dir == config.data_dir);
