@@ -145,7 +145,8 @@ pub use portcullis_cell as cell;
 pub use portcullis_config as config;
 #[doc(hidden)]
 pub use portcullis_core::{
-    age, agent, call, digest, escape, flow, item, limits, lockfile, name, principal, protocol, secret, trust,
+    age, agent, call, digest, escape, file_stamp, flow, item, limits, lockfile, name, principal, protocol, secret,
+    trust,
 };
 #[doc(hidden)]
 pub use portcullis_ledger as ledger;

@@ -98,6 +98,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
                 "sync",
                 "name",
                 "escape",
+                "file_stamp",
                 "principal",
                 "protocol",
                 "digest",

@@ -2,15 +2,14 @@
 //! component that it names, and when the user trusts a change that was refused. Also a changed lock file.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_util::future::OptionFuture;
 use portcullis::broker::{Broker, ReloadSummary};
 use portcullis::config::{Config, ConfigCandidate, ConfigError, PluginRef, TrustStatus, user_trust};
+use portcullis::file_stamp::FileStamp;
 use portcullis::lockfile::Lockfile;
 use portcullis::name::SourceName;
 use tokio::signal::unix::Signal;
@@ -23,18 +22,9 @@ use crate::output;
 /// of another machine and for links that are exchanged, which notifications of the system do not see.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The facts by which a change of a file is noticed. Whoever sets the modification time back cannot set the other one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileState {
-    modified: (i64, i64),
-    changed: (i64, i64),
-    size: u64,
-    place: (u64, u64),
-}
-
 /// The states of several files; `None` for one that is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct FileStates(BTreeMap<PathBuf, Option<FileState>>);
+struct FileStates(BTreeMap<PathBuf, Option<FileStamp>>);
 
 /// The arguments of a serving broker that hold for each configuration it reads.
 #[derive(Debug, Clone)]
@@ -59,11 +49,11 @@ impl ServeArguments {
 pub(crate) async fn follow_lock_file(broker: Broker) {
     let file = Lockfile::path(&broker.config().data_dir);
     let mut looks = looks();
-    let mut applied = FileState::of(&file);
+    let mut applied = FileStamp::at(&file);
     loop {
         looks.tick().await;
         // It is always replaced as a whole, so it is complete at each look.
-        let now = FileState::of(&file);
+        let now = FileStamp::at(&file);
         if now != applied {
             applied = now;
             broker.apply_lock_file().await;
@@ -176,12 +166,12 @@ fn read(named: Option<&Path>, file: &Path) -> Result<Config, Refusal> {
 }
 
 /// A change that was refused because the user does not trust it, with the state of the records of trust at that time.
-struct UntrustedChange(Option<FileState>);
+struct UntrustedChange(Option<FileStamp>);
 
 impl UntrustedChange {
     /// Returns a change that was refused with the present records.
     fn at_this_time() -> Self {
-        Self(user_trust().ok().and_then(|trust| FileState::of(&trust.path())))
+        Self(user_trust().ok().and_then(|trust| FileStamp::at(&trust.path())))
     }
 
     /// Reports whether the user has trusted the change since the last look. Records that stay the same are not read.
@@ -214,20 +204,9 @@ fn described(reloaded: &ReloadSummary) -> String {
     }
 }
 
-impl FileState {
-    /// Returns the state of the file that a path leads to, or `None` if there is none.
-    fn of(file: &Path) -> Option<Self> {
-        let metadata = fs::metadata(file).ok()?;
-        let place = (metadata.dev(), metadata.ino());
-        let modified = (metadata.mtime(), metadata.mtime_nsec());
-        let changed = (metadata.ctime(), metadata.ctime_nsec());
-        Some(Self { modified, changed, size: metadata.len(), place })
-    }
-}
-
 impl FileStates {
     fn of(files: Vec<PathBuf>) -> Self {
-        Self(files.into_iter().map(|file| (file.clone(), FileState::of(&file))).collect())
+        Self(files.into_iter().map(|file| (file.clone(), FileStamp::at(&file))).collect())
     }
 
     /// Returns the states that the same files have now.
@@ -244,26 +223,5 @@ impl FileStates {
             }
         }
         *self = states;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-
-    use super::*;
-
-    #[test]
-    fn a_file_that_was_written_in_its_place_is_another_although_its_time_was_set_back() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("portcullis.toml");
-        fs::write(&file, "deny = []").unwrap();
-        let (before, modified) = (FileState::of(&file), fs::metadata(&file).unwrap().modified().unwrap());
-        while FileState::of(&file) == before {
-            fs::write(&file, "deny = {}").unwrap();
-            fs::File::options().write(true).open(&file).unwrap().set_modified(modified).unwrap();
-        }
-        let after = FileState::of(&file).unwrap();
-        assert_eq!(before.map(|before| (before.modified, before.size)), Some((after.modified, after.size)));
     }
 }

@@ -9,6 +9,7 @@ pub mod agent;
 pub mod call;
 pub mod digest;
 pub mod escape;
+pub mod file_stamp;
 pub mod flow;
 pub mod item;
 pub mod limits;

@@ -1,7 +1,6 @@
 //! The bearer token that a source's transport sends. It is renewed in time, and only once for all requests that need
 //! it.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use url::Url;
 use super::store::{Login, LoginRecord, Logins};
 use super::{OAuthError, OAuthHttp, hint, token};
 use crate::egress::{Challenge, Reach};
+use crate::file_stamp::FileStamp;
 use crate::limits::CLOSE_DEADLINE;
 use crate::name::SourceName;
 use crate::secret::SecretError;
@@ -38,14 +38,11 @@ pub(crate) struct Bearer {
     turn: tokio::sync::Mutex<()>,
 }
 
-/// The file of a login as it was read: its place, and the times of its last modification and of its last change.
-type LoginStamp = (u64, (i64, i64), (i64, i64));
-
 #[derive(Default)]
 struct Held {
     /// Inode and modification time of the file from which `login` was read. They change with every login, renewal and
     /// logout, by any process.
-    stamp: Option<LoginStamp>,
+    stamp: Option<FileStamp>,
     login: Option<Login>,
     /// The reason why the last renewal failed, and the time until which none is attempted.
     problem: Option<(String, Instant)>,
@@ -161,9 +158,8 @@ impl Bearer {
         held.login.clone()
     }
 
-    fn stamp(&self) -> Option<LoginStamp> {
-        let metadata = self.logins.file(&self.source).metadata().ok()?;
-        Some((metadata.ino(), (metadata.mtime(), metadata.mtime_nsec()), (metadata.ctime(), metadata.ctime_nsec())))
+    fn stamp(&self) -> Option<FileStamp> {
+        FileStamp::at(&self.logins.file(&self.source))
     }
 
     async fn renew(self: &Arc<Self>, sent: &SecretString) -> Option<SecretString> {

@@ -1,18 +1,13 @@
 //! A lock file that is kept as it was read, for those who need it often.
 
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::{LockError, Lockfile};
 use crate::digest::Digest;
+use crate::file_stamp::FileStamp;
 use crate::sync::Mutex;
-
-/// The age at which the times of a file show each later change. A change within the same tick of a file system's clock
-/// shows in no time of the file, and the coarsest clock that is in use ticks every two seconds.
-const SETTLED: Duration = Duration::from_secs(3);
 
 /// The longest time for which a file counts as unchanged by its times. A program that has mapped the file into its memory
 /// can write to it without a trace in them.
@@ -35,15 +30,6 @@ struct ParsedLockfile {
     file: Option<FileStamp>,
     /// When the text was read.
     read: Instant,
-}
-
-/// The facts by which a change of a file is noticed. Whoever sets the modification time back cannot set the other one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileStamp {
-    place: (u64, u64),
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
 }
 
 impl CachedLockfile {
@@ -99,24 +85,6 @@ impl CachedLockfile {
         let lock = known.map_or_else(|| Lockfile::parse(&path, &text).map(Arc::new), Ok)?;
         *self.kept.lock() = Some(ParsedLockfile { lock: Arc::clone(&lock), text: digest, file, read: Instant::now() });
         Ok(lock)
-    }
-}
-
-impl FileStamp {
-    fn of(file: &Metadata) -> Self {
-        Self {
-            place: (file.dev(), file.ino()),
-            size: file.size(),
-            modified: (file.mtime(), file.mtime_nsec()),
-            changed: (file.ctime(), file.ctime_nsec()),
-        }
-    }
-
-    /// Reports whether each change from now on shows in the times of the file.
-    fn is_settled(&self, now: SystemTime) -> bool {
-        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(SETTLED);
-        let latest = self.modified.0.max(self.changed.0);
-        i64::try_from(now.as_secs()).is_ok_and(|now| latest < now)
     }
 }
 

@@ -2,7 +2,6 @@
 //! A token that was replaced or removed admits nobody from then on, although the broker runs.
 
 use std::fmt;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +10,7 @@ use portcullis_core::sync::{Mutex, MutexGuard};
 
 use super::token::{self, AccessTokens, TokenError};
 use crate::config::Config;
+use crate::file_stamp::FileStamp;
 use crate::secret::SecretStore;
 
 /// The time for which the files count as unchanged once they were looked at.
@@ -37,11 +37,7 @@ struct KnownTokens {
 }
 
 /// The states of the files that hold tokens: the store of secrets, and the generated token.
-type TokenFiles = [Option<FileState>; 2];
-
-/// The file, its size, and the times of its last modification and of its last change. Whoever sets the first time back
-/// cannot set the other one.
-type FileState = (u64, u64, (i64, i64), (i64, i64));
+type TokenFiles = [Option<FileStamp>; 2];
 
 impl CurrentTokens {
     /// Reads the tokens that the configuration in force names.
@@ -104,11 +100,7 @@ impl fmt::Debug for CurrentTokens {
 
 /// Looks at the files. One that is replaced is another file.
 fn files(data_dir: &Path) -> TokenFiles {
-    [SecretStore::file(data_dir), token::file(data_dir)].map(|path| {
-        let metadata = path.metadata().ok()?;
-        let modified = (metadata.mtime(), metadata.mtime_nsec());
-        Some((metadata.ino(), metadata.size(), modified, (metadata.ctime(), metadata.ctime_nsec())))
-    })
+    [SecretStore::file(data_dir), token::file(data_dir)].map(|path| FileStamp::at(&path))
 }
 
 #[cfg(test)]
