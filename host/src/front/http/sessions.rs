@@ -12,7 +12,7 @@ use super::admission::AdmittedCaller;
 use super::expiring_table::{EntryInUse, ExpiringTable, SessionEntry};
 use super::headers;
 use super::reply::{HttpRefusal, Resumable};
-use super::streams::{EventId, MAX_UNREAD_BYTES, SessionStreams, StreamReader, UnreadRoom};
+use super::streams::{EventId, MAX_UNREAD_BYTES, SessionStreams, StreamReader};
 use super::token::AccessTokens;
 use crate::agent::Agent;
 use crate::front::DRAIN;
@@ -20,7 +20,7 @@ use crate::front::outgoing::{MessageSender, OutgoingRoom};
 use crate::front::protocol::legacy::LegacyConversation;
 use crate::front::protocol::session_handle::SessionHandle;
 use crate::protocol::{Json, RpcError, header};
-use crate::shared_limit::SharedLimit;
+use crate::shared_limit::{PrincipalRoom, SharedLimit};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The largest number of sessions that the front holds, of each era. Each costs some kilobytes; a client that loses its
@@ -79,7 +79,7 @@ impl Sessions {
     /// Adds the session of an agent that has initialised.
     pub(crate) fn add(&self, id: String, caller: AdmittedCaller, agent: LegacyConversation) -> Result<(), HttpRefusal> {
         let principal = caller.principal.clone();
-        let room = UnreadRoom { limit: Arc::clone(&self.unread), principal: principal.clone() };
+        let room = PrincipalRoom::new(&self.unread, &principal);
         let streams = Arc::new(SessionStreams::new(room));
         let session = LegacySession { caller, agent, streams, listening: Mutex::default() };
         let (_, leaving) = self.legacy.entry(id, &principal, || session)?;

@@ -14,9 +14,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::principal::Principal;
 use crate::protocol::Message;
-use crate::shared_limit::{LimitShare, SharedLimit};
+use crate::shared_limit::{LimitShare, PrincipalRoom};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The largest part of a stream's latest messages that is kept, in bytes and in messages. Progress and logs of a long
@@ -61,14 +60,7 @@ impl FromStr for EventId {
 /// The streams of one session.
 pub(crate) struct SessionStreams {
     table: Mutex<StreamTable>,
-    room: UnreadRoom,
-}
-
-/// The room of one caller for what its streams without a reader keep.
-#[derive(Clone)]
-pub(crate) struct UnreadRoom {
-    pub(crate) limit: Arc<SharedLimit>,
-    pub(crate) principal: Principal,
+    room: PrincipalRoom,
 }
 
 #[derive(Default)]
@@ -78,7 +70,7 @@ struct StreamTable {
 }
 
 impl SessionStreams {
-    pub(crate) fn new(room: UnreadRoom) -> Self {
+    pub(crate) fn new(room: PrincipalRoom) -> Self {
         Self { table: Mutex::default(), room }
     }
 
@@ -159,7 +151,7 @@ struct Stream {
     kept: Mutex<LatestMessages>,
     /// The number of readers that the stream has had. A reader that is not the latest one ends.
     reader: watch::Sender<u64>,
-    room: UnreadRoom,
+    room: PrincipalRoom,
 }
 
 /// The latest messages of a stream.
@@ -194,9 +186,9 @@ impl LatestMessages {
     }
 
     /// Drops messages that exceed the limits or the caller's room.
-    fn fit(&mut self, room: &UnreadRoom) {
+    fn fit(&mut self, room: &PrincipalRoom) {
         self.trim(u64::MAX);
-        let mut share = self.share.take().unwrap_or_else(|| room.limit.empty_share(&room.principal));
+        let mut share = self.share.take().unwrap_or_else(|| room.empty_share());
         while self.bytes as u64 > share.count() && !share.grow(self.bytes as u64 - share.count()) {
             self.drop_first();
         }

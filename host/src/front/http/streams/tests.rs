@@ -1,14 +1,16 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use super::*;
+use crate::principal::Principal;
 use crate::protocol::Notification;
+use crate::shared_limit::SharedLimit;
 
 fn streams() -> SessionStreams {
     SessionStreams::new(room(&SharedLimit::new(MAX_UNREAD_BYTES)))
 }
 
-fn room(limit: &Arc<SharedLimit>) -> UnreadRoom {
-    UnreadRoom { limit: Arc::clone(limit), principal: Principal::established("token:a") }
+fn room(limit: &Arc<SharedLimit>) -> PrincipalRoom {
+    PrincipalRoom::new(limit, &Principal::established("token:a"))
 }
 
 fn message(text: &str) -> Message {
