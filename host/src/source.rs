@@ -15,7 +15,7 @@ mod pipe;
 mod process;
 mod supervised;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod transport;
 mod unusable;
 

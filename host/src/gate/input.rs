@@ -1,4 +1,4 @@
-//! What the gate is told of a call besides the call itself.
+//! The input of the gate beside the call itself.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What follows when a source's stream of changes is lost: pauses between the attempts to open it again, and changes that
-//! may have been missed meanwhile.
+//! Lost streams of changes: the pauses between the attempts to open one again, and the changes that may have been missed
+//! meanwhile.
 
 use std::time::Duration;
 
@@ -56,20 +56,18 @@ pub(super) fn missed_changes(lists: &SubscriptionFilter, watched: &[VisibleItem]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-    use async_trait::async_trait;
     use futures_util::future::BoxFuture;
     use portcullis_jail::Launcher;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
-    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, split};
     use tokio::sync::mpsc;
 
     use super::*;
     use crate::agent::{AgentPeer, Elicitation};
     use crate::broker::Broker;
     use crate::config::{Config, SourceTable};
-    use crate::plugin::NativeError;
     use crate::protocol::Answer;
+    use crate::source::testing::{ScriptedServer, answering};
     use crate::source::{NativeSource, nobody_to_ask};
 
     #[test]
@@ -82,49 +80,32 @@ mod tests {
         assert_eq!([days, short, short].map(|open| backoff.after(open).as_secs()), [1, 2, 4]);
     }
 
-    /// A modern server whose first stream of changes is lost with its connection. It announces nothing.
-    struct Forgetful(AtomicU32);
-
-    #[async_trait]
-    impl NativeSource for Forgetful {
-        fn version(&self) -> &str {
-            "1"
-        }
-
-        async fn serve(&self, stream: DuplexStream) -> Result<(), NativeError> {
-            let (input, mut output) = split(stream);
-            let mut lines = BufReader::new(input).lines();
-            while let Some(line) = lines.next_line().await? {
-                let request: serde_json::Value = serde_json::from_str(&line)?;
-                let id = &request["id"];
-                let result = match request["method"].as_str().unwrap_or_default() {
-                    "server/discover" => json!({
-                        "resultType": "complete", "supportedVersions": ["2026-07-28"],
-                        "capabilities": {
-                            "tools": {}, "prompts": { "listChanged": true }, "resources": { "subscribe": true }
-                        },
-                    }),
-                    "tools/list" => json!({ "tools": [] }),
-                    "resources/list" => json!({ "resources": [{ "uri": "mem://a", "name": "a" }] }),
-                    "resources/templates/list" => json!({ "resourceTemplates": [] }),
-                    "subscriptions/listen" => {
-                        let meta = json!({ "io.modelcontextprotocol/subscriptionId": id });
-                        let params = json!({ "notifications": request["params"]["notifications"], "_meta": meta });
-                        let method = "notifications/subscriptions/acknowledged";
-                        let message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
-                        output.write_all(format!("{message}\n").as_bytes()).await?;
-                        if self.0.fetch_add(1, Ordering::SeqCst) == 0 {
-                            return Ok(());
-                        }
-                        continue;
-                    }
-                    _ => continue,
-                };
-                let answer = json!({ "jsonrpc": "2.0", "id": id, "result": result });
-                output.write_all(format!("{answer}\n").as_bytes()).await?;
-            }
-            Ok(())
-        }
+    /// Returns a modern server whose first stream of changes is lost with its connection. It announces nothing.
+    fn forgetful() -> impl NativeSource {
+        let streams = AtomicU32::new(0);
+        ScriptedServer(move |request: &serde_json::Value| {
+            let id = &request["id"];
+            let result = match request["method"].as_str().unwrap_or_default() {
+                "server/discover" => Some(json!({
+                    "resultType": "complete", "supportedVersions": ["2026-07-28"],
+                    "capabilities": {
+                        "tools": {}, "prompts": { "listChanged": true }, "resources": { "subscribe": true }
+                    },
+                })),
+                "tools/list" => Some(json!({ "tools": [] })),
+                "resources/list" => Some(json!({ "resources": [{ "uri": "mem://a", "name": "a" }] })),
+                "resources/templates/list" => Some(json!({ "resourceTemplates": [] })),
+                "subscriptions/listen" => {
+                    let meta = json!({ "io.modelcontextprotocol/subscriptionId": id });
+                    let params = json!({ "notifications": request["params"]["notifications"], "_meta": meta });
+                    let method = "notifications/subscriptions/acknowledged";
+                    let end = (streams.fetch_add(1, Ordering::SeqCst) == 0).then(|| json!(null));
+                    return [json!({ "method": method, "params": params })].into_iter().chain(end).collect();
+                }
+                _ => None,
+            };
+            answering(request, result)
+        })
     }
 
     /// An agent that keeps what it is told.
@@ -154,7 +135,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let source = SourceTable::native("forgetful");
         let config = Config::builder(folder.path()).source("far", source).build().unwrap();
-        let broker = Broker::builder(config, Launcher::SelfExec).source("forgetful", Forgetful(AtomicU32::new(0)));
+        let broker = Broker::builder(config, Launcher::SelfExec).source("forgetful", forgetful());
         let broker = broker.build().await.unwrap();
         let session = broker.open_session(&"default".parse().unwrap(), &"me".parse().unwrap(), "test").await.unwrap();
         let (heard, mut hears) = mpsc::unbounded_channel();

@@ -5,17 +5,22 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::future::BoxFuture;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, split};
 use tokio::sync::Notify;
 
 use super::{
-    CallEventSender, ConcurrencyLimit, NoClient, ProgressToken, SourceClient, SupervisionConfig, nobody_to_ask,
+    CallEventSender, ConcurrencyLimit, NativeSource, NoClient, ProgressToken, SourceClient, SupervisionConfig,
+    nobody_to_ask,
 };
 use crate::call::{Call, Outcome, Params, SessionId};
 use crate::config::ConnectionReuse;
 use crate::digest::Digest;
 use crate::gate::Permit;
 use crate::item::Item;
+use crate::plugin::NativeError;
 use crate::protocol::{Answer, Era, Json, Method, Notification, Request};
 use portcullis_core::testing::view;
 
@@ -128,4 +133,35 @@ pub(crate) fn text(outcome: Outcome) -> String {
     let Outcome::Answered(Answer::Result(result)) = outcome else { panic!("{outcome:?}") };
     let result: serde_json::Value = result.read().unwrap();
     result["content"][0]["text"].as_str().unwrap().to_owned()
+}
+
+/// A native server that answers each request with the messages that a function returns for it. `null` among them ends the
+/// connection.
+pub(crate) struct ScriptedServer<F>(pub(crate) F);
+
+#[async_trait]
+impl<F: Fn(&Value) -> Vec<Value> + Send + Sync + 'static> NativeSource for ScriptedServer<F> {
+    fn version(&self) -> &str {
+        "1"
+    }
+
+    async fn serve(&self, stream: DuplexStream) -> Result<(), NativeError> {
+        let (input, mut output) = split(stream);
+        let mut lines = BufReader::new(input).lines();
+        while let Some(line) = lines.next_line().await? {
+            for mut message in (self.0)(&serde_json::from_str(&line)?) {
+                if message.is_null() {
+                    return Ok(());
+                }
+                message["jsonrpc"] = "2.0".into();
+                output.write_all(format!("{message}\n").as_bytes()).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the messages of a server that answers a request with a result, or, without one, not at all.
+pub(crate) fn answering(request: &Value, result: Option<Value>) -> Vec<Value> {
+    result.map(|result| serde_json::json!({ "id": request["id"], "result": result })).into_iter().collect()
 }

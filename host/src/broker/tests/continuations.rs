@@ -1,46 +1,27 @@
-//! What sessions keep for an agent that comes back.
-
-use async_trait::async_trait;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, split};
+//! Limits on what sessions keep for an agent that comes back.
 
 use super::*;
 use crate::config::SourceTable;
-use crate::plugin::NativeError;
-use crate::source::NativeSource;
+use crate::source::testing::{ScriptedServer, answering};
 
-/// A server whose tool `run` begins the task `t` and answers with a long text. The task asks a long question.
-struct Talker;
-
-#[async_trait]
-impl NativeSource for Talker {
-    fn version(&self) -> &str {
-        "1"
-    }
-
-    async fn serve(&self, stream: DuplexStream) -> Result<(), NativeError> {
-        let (input, mut output) = split(stream);
-        let mut lines = BufReader::new(input).lines();
-        while let Some(line) = lines.next_line().await? {
-            let request: serde_json::Value = serde_json::from_str(&line)?;
-            let text = "word ".repeat(10_000);
-            let result = match request["method"].as_str().unwrap_or_default() {
-                "initialize" => json!({
-                    "protocolVersion": "2025-11-25", "serverInfo": { "name": "talker", "version": "1" },
-                    "capabilities": { "tools": {}, "tasks": {} }
-                }),
-                "tools/list" => json!({ "tools": [{ "name": "run", "inputSchema": { "type": "object" } }] }),
-                "tools/call" => json!({ "content": [{ "type": "text", "text": text }], "task": { "taskId": "t" } }),
-                "tasks/get" => {
-                    let question = json!({ "method": "x/ask", "params": { "text": text } });
-                    json!({ "taskId": "t", "status": "input_required", "inputRequests": { "q": question } })
-                }
-                _ => continue,
-            };
-            let answer = json!({ "jsonrpc": "2.0", "id": request["id"], "result": result });
-            output.write_all(format!("{answer}\n").as_bytes()).await?;
+/// Returns the answers of a server whose tool `run` begins the task `t` and answers with a long text. The task asks a long
+/// question.
+fn talk(request: &serde_json::Value) -> Vec<serde_json::Value> {
+    let text = "word ".repeat(10_000);
+    let result = match request["method"].as_str().unwrap_or_default() {
+        "initialize" => Some(json!({
+            "protocolVersion": "2025-11-25", "serverInfo": { "name": "talker", "version": "1" },
+            "capabilities": { "tools": {}, "tasks": {} }
+        })),
+        "tools/list" => Some(json!({ "tools": [{ "name": "run", "inputSchema": { "type": "object" } }] })),
+        "tools/call" => Some(json!({ "content": [{ "type": "text", "text": text }], "task": { "taskId": "t" } })),
+        "tasks/get" => {
+            let question = json!({ "method": "x/ask", "params": { "text": text } });
+            Some(json!({ "taskId": "t", "status": "input_required", "inputRequests": { "q": question } }))
         }
-        Ok(())
-    }
+        _ => None,
+    };
+    answering(request, result)
 }
 
 /// Returns a broker before the talker, and a session that has called it once.
@@ -48,7 +29,8 @@ async fn begun(folder: &std::path::Path) -> (Broker, Arc<Session>, serde_json::V
     let profile = json!({ "approve": "never", "max-result": "8KiB" });
     let config = Config::builder(folder).source("talker", SourceTable::native("talker"));
     let config = config.profile("default", profile).build().unwrap();
-    let broker = Broker::builder(config, Launcher::SelfExec).source("talker", Talker).build().await.unwrap();
+    let broker =
+        Broker::builder(config, Launcher::SelfExec).source("talker", ScriptedServer(talk)).build().await.unwrap();
     let session = session(&broker).await;
     let result = asked(&session, "tools/call", json!({ "name": "talker__run" })).await.unwrap();
     (broker, session, result)

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, split};
+use tokio::io::DuplexStream;
 use tokio::sync::broadcast::error::TryRecvError;
 use tokio::sync::mpsc;
 
@@ -15,29 +15,7 @@ use crate::item::ItemKind;
 use crate::plugin::NativeError;
 use crate::session::Progress;
 use crate::source::NativeSource;
-
-/// A legacy server with one tool, which reports its progress before it answers, and a prompt with the same definition.
-struct Oven;
-
-#[async_trait]
-impl NativeSource for Oven {
-    fn version(&self) -> &str {
-        "1"
-    }
-
-    async fn serve(&self, stream: DuplexStream) -> Result<(), NativeError> {
-        let (input, mut output) = split(stream);
-        let mut lines = BufReader::new(input).lines();
-        while let Some(line) = lines.next_line().await? {
-            let request: serde_json::Value = serde_json::from_str(&line)?;
-            for mut message in answers(&request) {
-                message["jsonrpc"] = json!("2.0");
-                output.write_all(format!("{message}\n").as_bytes()).await?;
-            }
-        }
-        Ok(())
-    }
-}
+use crate::source::testing::ScriptedServer;
 
 /// A native server that counts the connections whose end it has seen.
 struct Orderly(Arc<AtomicUsize>);
@@ -49,12 +27,14 @@ impl NativeSource for Orderly {
     }
 
     async fn serve(&self, stream: DuplexStream) -> Result<(), NativeError> {
-        Oven.serve(stream).await?;
+        ScriptedServer(answers).serve(stream).await?;
         self.0.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
 }
 
+/// Returns the messages of a legacy server with one tool, which reports its progress before it answers, and a prompt with the
+/// same definition.
 fn answers(request: &serde_json::Value) -> Vec<serde_json::Value> {
     let id = &request["id"];
     let answer = |result: serde_json::Value| json!({ "id": id, "result": result });
@@ -92,7 +72,7 @@ pub(super) async fn oven(folder: &std::path::Path, approve: &str) -> Broker {
         .source("oven", SourceTable::native("oven"))
         .build()
         .unwrap();
-    Broker::builder(config, Launcher::SelfExec).source("oven", Oven).build().await.unwrap()
+    Broker::builder(config, Launcher::SelfExec).source("oven", ScriptedServer(answers)).build().await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

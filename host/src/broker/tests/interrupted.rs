@@ -1,4 +1,4 @@
-//! What is begun and not waited for: reloads that are dropped, openings during the shutdown, sources that are slow.
+//! Reloads that are dropped, openings during the shutdown, and sources that are slow.
 
 use std::pin::pin;
 

@@ -1,45 +1,28 @@
 //! Lists of tasks of several sources.
 
-use async_trait::async_trait;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, split};
-
 use super::*;
 use crate::config::SourceTable;
-use crate::plugin::NativeError;
 use crate::source::NativeSource;
+use crate::source::testing::{ScriptedServer, answering};
 
-/// A legacy server whose list of tasks has this many pages.
-struct Lister(u32);
-
-#[async_trait]
-impl NativeSource for Lister {
-    fn version(&self) -> &str {
-        "1"
-    }
-
-    async fn serve(&self, stream: DuplexStream) -> Result<(), NativeError> {
-        let (input, mut output) = split(stream);
-        let mut lines = BufReader::new(input).lines();
-        while let Some(line) = lines.next_line().await? {
-            let request: serde_json::Value = serde_json::from_str(&line)?;
-            let result = match request["method"].as_str().unwrap_or_default() {
-                "initialize" => json!({
-                    "protocolVersion": "2025-11-25", "serverInfo": { "name": "lister", "version": "1" },
-                    "capabilities": { "tools": {}, "tasks": { "list": {} } }
-                }),
-                "tools/list" => json!({ "tools": [] }),
-                "tasks/list" => {
-                    let page = request["params"]["cursor"].as_str().map_or(1, |cursor| cursor.parse().unwrap());
-                    let next = if page < self.0 { json!((page + 1).to_string()) } else { json!(null) };
-                    json!({ "tasks": [], "nextCursor": next })
-                }
-                _ => continue,
-            };
-            let answer = json!({ "jsonrpc": "2.0", "id": request["id"], "result": result });
-            output.write_all(format!("{answer}\n").as_bytes()).await?;
-        }
-        Ok(())
-    }
+/// Returns a legacy server whose list of tasks has this many pages.
+fn lister(pages: u32) -> impl NativeSource {
+    ScriptedServer(move |request: &serde_json::Value| {
+        let result = match request["method"].as_str().unwrap_or_default() {
+            "initialize" => Some(json!({
+                "protocolVersion": "2025-11-25", "serverInfo": { "name": "lister", "version": "1" },
+                "capabilities": { "tools": {}, "tasks": { "list": {} } }
+            })),
+            "tools/list" => Some(json!({ "tools": [] })),
+            "tasks/list" => {
+                let page = request["params"]["cursor"].as_str().map_or(1, |cursor| cursor.parse().unwrap());
+                let next = if page < pages { json!((page + 1).to_string()) } else { json!(null) };
+                Some(json!({ "tasks": [], "nextCursor": next }))
+            }
+            _ => None,
+        };
+        answering(request, result)
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,7 +32,7 @@ async fn a_list_of_all_tasks_that_would_lack_some_is_an_error() {
         let config = Config::builder(folder.path()).source("one", SourceTable::native("one"));
         let config = config.source("two", SourceTable::native("two")).build().unwrap();
         let broker = Broker::builder(config, Launcher::SelfExec);
-        let broker = broker.source("one", Lister(1)).source("two", Lister(pages)).build().await.unwrap();
+        let broker = broker.source("one", lister(1)).source("two", lister(pages)).build().await.unwrap();
         let session = session(&broker).await;
         let answer = session.request("tasks/list", Json::empty_object(), Arc::new(NoAgent)).await;
         let refused = match answer {
