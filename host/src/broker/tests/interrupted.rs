@@ -95,3 +95,38 @@ async fn sources_that_do_not_answer_are_waited_for_all_at_once() {
     tokio::time::resume();
     broker.shutdown().await;
 }
+
+/// One change reads the configuration in force, and a newer one comes before it is applied.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_session_goes_back_to_an_older_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let broker = broker(folder.path(), &[]).await;
+    let session = session(&broker).await;
+    let mut contexts = Vec::new();
+    for trust in ["high", "low"] {
+        let profile = crate::config::ProfileTable::new().key("trust", trust);
+        let config = Config::builder(folder.path()).source("calc", SourceTable::component("builtin:calculator"));
+        broker.reload(config.profile("default", profile).build().unwrap()).await.unwrap();
+        contexts.push(broker.inner.context());
+    }
+    let [older, newer] = contexts.try_into().unwrap();
+    let (begun, is_begun) = std::sync::mpsc::channel();
+    let (applied, is_applied) = std::sync::mpsc::channel::<()>();
+    let slow = tokio::task::spawn_blocking({
+        let session = Arc::clone(&session);
+        move || {
+            session.reconfigure(|| {
+                begun.send(()).unwrap();
+                // The newer one waits for its turn, so that this ends with the time.
+                let _ = is_applied.recv_timeout(std::time::Duration::from_millis(100));
+                older
+            });
+        }
+    });
+    is_begun.recv().unwrap();
+    session.reconfigure(|| newer);
+    let _ = applied.send(());
+    slow.await.unwrap();
+    assert_eq!(session.caller().trust, crate::call::TrustLevel::Low);
+    broker.shutdown().await;
+}
