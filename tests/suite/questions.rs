@@ -216,3 +216,25 @@ fn what_a_webhook_or_a_person_lacks_is_an_error_that_says_the_way_out() {
         assert!(ran.code == Some(1) && ran.err.contains(expected), "{config}: {:?} {}", ran.code, ran.err);
     }
 }
+
+#[test]
+fn calls_that_wait_for_an_answer_count_among_its_uses() {
+    let dir = TestDir::new(&format!("{CALC}settings.uses = 1\n"));
+    let server = Server::start(&dir);
+    let calls: Vec<_> = (0..3)
+        .map(|_| {
+            let endpoint = server.endpoint.clone();
+            let call = json!({ "name": "calc__add", "arguments": { "a": 1, "b": 2 } });
+            std::thread::spawn(move || outcome(&endpoint.modern("tools/call", call).unwrap()))
+        })
+        .collect();
+    let open = || serde_json::from_str::<Value>(&dir.run(&["approvals", "--json"]).out).unwrap();
+    until("three calls wait", || open()[0]["waiting"] == 3);
+    let id = open()[0]["id"].as_str().unwrap().to_owned();
+    let ran = dir.run(&["approvals", "approve", &id, "--scope", "session"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let outcomes: Vec<_> = calls.into_iter().map(|call| call.join().unwrap()).collect();
+    let passed = outcomes.iter().filter(|outcome| **outcome == json!({ "ok": "3" })).count();
+    assert_eq!(passed, 1, "{outcomes:?}");
+    assert_eq!(server.running.end_by(rustix::process::Signal::TERM).0, Some(0));
+}

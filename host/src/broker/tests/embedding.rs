@@ -33,8 +33,8 @@ impl NativeSource for Orderly {
     }
 }
 
-/// Returns the messages of a legacy server with one tool, which reports its progress before it answers, and a prompt with the
-/// same definition.
+/// Returns the messages of a legacy server with one tool, which reports its progress before it answers, and a prompt with
+/// the same definition.
 fn answers(request: &serde_json::Value) -> Vec<serde_json::Value> {
     let id = &request["id"];
     let answer = |result: serde_json::Value| json!({ "id": id, "result": result });
