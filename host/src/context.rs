@@ -4,6 +4,7 @@ mod destructive_tools;
 mod error;
 mod failure_hints;
 mod flagged;
+mod last_lists;
 mod repairs;
 mod scan_cache;
 mod state;

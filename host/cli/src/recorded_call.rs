@@ -280,6 +280,7 @@ fn recorded_call(entry: &CallEntry, body: &Value, definitions: &Definitions) -> 
         definition,
         tags: tags.filter_map(|tag| tag.as_str().map(str::to_owned)).collect(),
         series_link: Default::default(),
+        exposed_definition: Default::default(),
     };
     let caller = Caller {
         principal: Principal::established(text("principal")?),

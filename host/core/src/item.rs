@@ -1,7 +1,7 @@
 //! Items: the things that a source offers.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::digest::Digest;
 use crate::metrics::SeriesLink;
@@ -121,6 +121,19 @@ pub struct Item {
     pub tags: Arc<[String]>,
     /// The counters of its calls.
     pub series_link: SeriesLink,
+    /// The definition under the exposed name, which the sessions that show the item share.
+    pub exposed_definition: ExposedDefinition,
+}
+
+/// An item's definition under its exposed name, which is made when it is first asked for. A clone makes it anew: it may
+/// be part of an item with other names.
+#[derive(Debug, Default)]
+pub struct ExposedDefinition(OnceLock<Json>);
+
+impl Clone for ExposedDefinition {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
 }
 
 /// Returns a URI that is somebody's own words as records have it: its scheme, since the rest is payload.
@@ -153,7 +166,11 @@ impl Item {
     /// Returns the definition under its exposed name; everything else is unchanged, byte for byte.
     #[must_use]
     pub fn exposed_definition(&self) -> Json {
-        self.definition.with(self.kind.key(), &Json::of(&&*self.exposed)).unwrap_or_else(Json::null)
+        if self.exposed == self.name {
+            return self.definition.clone();
+        }
+        let renamed = || self.definition.with(self.kind.key(), &Json::of(&&*self.exposed)).unwrap_or_else(Json::null);
+        self.exposed_definition.0.get_or_init(renamed).clone()
     }
 
     /// Returns the item for a source itself, for requests that concern no particular item.
@@ -188,6 +205,7 @@ impl Item {
             hints: ToolAnnotations::default(),
             tags: tags.into(),
             series_link: SeriesLink::default(),
+            exposed_definition: ExposedDefinition::default(),
         }
     }
 

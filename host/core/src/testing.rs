@@ -28,6 +28,7 @@ pub fn view(arguments: &str) -> CallView {
         hints: Default::default(),
         tags: Arc::from([]),
         series_link: Default::default(),
+        exposed_definition: Default::default(),
     };
     let caller = Caller {
         principal: Principal::local(),

@@ -9,7 +9,7 @@ use super::naming::{ExposedName, NamingError, expose};
 use super::{CatalogError, plural};
 use crate::config::{Naming, SourceConfig};
 use crate::digest::Digest;
-use crate::item::{Item, ItemKind, ToolAnnotations};
+use crate::item::{ExposedDefinition, Item, ItemKind, ToolAnnotations};
 use crate::limits::{MAX_DEFINITION_BYTES, MAX_ITEMS_PER_SOURCE, MAX_TOOLS_PER_SOURCE};
 use crate::metrics::SeriesLink;
 use crate::protocol::{CanonicalError, Json};
@@ -125,6 +125,7 @@ pub fn items_of(kind: ItemKind, config: &SourceConfig, definitions: &[Json]) -> 
             hints: ToolAnnotations::of(definition),
             tags: tags.clone(),
             series_link: SeriesLink::default(),
+            exposed_definition: ExposedDefinition::default(),
         }));
     }
     Ok(collected)

@@ -15,11 +15,12 @@ use tokio_util::task::TaskTracker;
 use super::BuildError;
 use super::failure_hints::CallCounts;
 use super::flagged::{FlagState, FlaggedItem};
+use super::last_lists::{LastLists, NamedList};
 use super::repairs::RepairCache;
 use super::scan_cache::{Flags, ScanCache};
 use super::stored_description::StoredDescription;
 use crate::call::{Cause, now_millis};
-use crate::catalog::{self, CollectedItems, Remark};
+use crate::catalog::Remark;
 #[cfg(feature = "process")]
 use crate::cell::ProcessCell;
 use crate::config::{ScanMode, SourceConfig};
@@ -65,8 +66,8 @@ pub(crate) struct Upstream {
     /// The description that the source gave when it last connected, or `None` if it never connected.
     pub(super) description: Mutex<Option<StoredDescription>>,
     pub(super) data_dir: PathBuf,
-    /// The remarks on the last list of each kind, as they were logged.
-    recorded_remarks: Mutex<HashMap<ItemKind, Vec<Remark>>>,
+    /// The last list of each kind.
+    lists: LastLists,
     /// The results of discovering a source that is in no group, by the capabilities of the client.
     met: Mutex<HashMap<Json, DiscoveredSource>>,
     pub(super) scans: ScanCache,
@@ -76,9 +77,6 @@ pub(crate) struct Upstream {
     /// The definitions and states that [`newly_flagged`](Self::newly_flagged) has returned.
     pub(super) reported: Mutex<HashSet<(ItemKind, Digest, FlagState)>>,
 }
-
-/// Items, and the remarks about them.
-type Named = (Arc<[Arc<Item>]>, Arc<[Remark]>);
 
 /// The largest number of remarks about one list that go to the log and the ledger: a source may list a thousand bad
 /// names.
@@ -119,10 +117,9 @@ pub(crate) struct DiscoveredSource {
     pub(crate) instructions: Option<Arc<Item>>,
 }
 
-/// The result of the last discovery: `status` shows it, and an unchanged list is not digested again.
+/// The result of the last discovery, which `status` shows.
 #[derive(Debug, Default)]
 struct LastDiscovery {
-    definitions: Vec<Json>,
     tools: Option<Arc<[Arc<Item>]>>,
     remarks: Arc<[Remark]>,
     /// The reason why the last discovery failed, if the source itself reports no error.
@@ -176,7 +173,7 @@ impl Upstream {
             last: Mutex::default(),
             description: Mutex::new(description),
             data_dir: builder.data_dir.to_owned(),
-            recorded_remarks: Mutex::default(),
+            lists: LastLists::default(),
             met: Mutex::default(),
             scans,
             repairs: RepairCache::default(),
@@ -249,25 +246,16 @@ impl Upstream {
     /// Names and scans what was discovered, and keeps it for `status`.
     async fn accept_discovery(&self, discovery: Discovery) -> Result<DiscoveredSource, SourceError> {
         let ListedDefinitions { items: definitions, ttl_ms, public, other_members } = discovery.tools;
-        let known = {
-            let last = self.last.lock();
-            last.tools.clone().filter(|_| last.definitions == definitions).map(|items| (items, last.remarks.clone()))
-        };
-        let (items, remarks) = match known {
-            Some(known) => known,
-            None => {
-                let (items, remarks) = self.named(ItemKind::Tool, &definitions)?;
-                self.metrics.keep_tools(items.iter().map(|item| &item.exposed));
-                (items, remarks)
-            }
-        };
+        let NamedList { items, remarks, is_new, .. } = self.named(ItemKind::Tool, definitions)?;
+        if is_new {
+            self.metrics.keep_tools(items.iter().map(|item| &item.exposed));
+        }
         let instructions = discovery.instructions.map(|text| self.instructions(&text));
         let flags = self.scanned(ItemKind::Tool, items.iter().chain(&instructions)).await?;
         self.keep_description(&discovery.capabilities, &items, instructions.as_deref()).await;
         // A source that speaks no revision keeps no stream open either.
         let era = revision(&discovery.protocol).map_or(Era::Legacy, Era::of);
         *self.last.lock() = LastDiscovery {
-            definitions,
             tools: Some(items.clone()),
             remarks: remarks.clone(),
             error: None,
@@ -291,10 +279,10 @@ impl Upstream {
         client: &Arc<dyn SourceClient>,
         kind: ItemKind,
     ) -> Result<OfferedItems, SourceError> {
-        let listed = self.source.list(client, kind).await?;
-        let (items, remarks) = self.named(kind, &listed.items)?;
+        let ListedDefinitions { items: definitions, ttl_ms, public, other_members } =
+            self.source.list(client, kind).await?;
+        let NamedList { items, remarks, .. } = self.named(kind, definitions)?;
         let flags = self.scanned(kind, items.iter()).await?;
-        let ListedDefinitions { ttl_ms, public, other_members, .. } = listed;
         Ok(OfferedItems { items, ttl_ms, public, remarks, other_members, flags })
     }
 
@@ -312,19 +300,17 @@ impl Upstream {
         Ok(flags)
     }
 
-    fn named(&self, kind: ItemKind, definitions: &[Json]) -> Result<Named, SourceError> {
-        let collected = catalog::items_of(kind, &self.config, definitions);
-        let CollectedItems { items, remarks } =
-            collected.map_err(|error| SourceError::Protocol(unprefixed(error, &self.config)))?;
-        let mut recorded_remarks = self.recorded_remarks.lock();
-        if recorded_remarks.get(&kind) != Some(&remarks) {
-            for remark in remarks.iter().take(MAX_REMARKS) {
+    /// Names the items of a list, and logs the remarks about it, unless they are those on the list before.
+    fn named(&self, kind: ItemKind, definitions: Vec<Json>) -> Result<NamedList, SourceError> {
+        let named = self.lists.named(kind, &self.config, definitions);
+        let named = named.map_err(|error| SourceError::Protocol(unprefixed(error, &self.config)))?;
+        if named.has_new_remarks {
+            for remark in named.remarks.iter().take(MAX_REMARKS) {
                 let remark = remark.to_string();
                 tracing::warn!(source = %self.config.name, kind = kind.as_str(), "{}", escape_hidden(&remark));
             }
-            recorded_remarks.insert(kind, remarks.clone());
         }
-        Ok((items.into(), remarks.into()))
+        Ok(named)
     }
 
     /// Closes the source, and records what its network still has to report.

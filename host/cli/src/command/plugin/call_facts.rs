@@ -256,6 +256,7 @@ impl CallFacts {
             definition,
             tags: self.tags.as_slice().into(),
             series_link: Default::default(),
+            exposed_definition: Default::default(),
         })
     }
 }
