@@ -161,7 +161,8 @@ impl Gate {
         match opened {
             Ok(ticket) => {
                 let restored = revealed.as_ref().map(|revealed| &revealed.arguments);
-                Ok(AdmittedCall { permit: Permit::new(call, restored, input.resumed), ticket })
+                let permit = Permit::new(call, restored, input.resumed, ticket.progress());
+                Ok(AdmittedCall { permit, ticket })
             }
             Err(error) => {
                 let refusal = CallRefusal::from_ledger(error);

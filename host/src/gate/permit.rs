@@ -1,36 +1,78 @@
 //! The proof that a call passed the gate.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::call::{Call, Params};
 use crate::protocol::{Json, Method};
 use crate::telemetry::Span;
 
 /// The proof that a call passed the gate and that its intent is in the ledger: on disk if the call can have an effect.
-/// Only the gate makes one, and a source takes it
-/// by value: one permit, one call.
+/// Only the gate makes one, and a source takes it by value: one permit, one call.
 #[derive(Debug)]
 pub struct Permit {
     call: Arc<Call>,
     params: Json,
+    progress: Arc<CallProgress>,
+}
+
+/// The progress of a call on its way to the source. Its permit and its ticket share it.
+#[derive(Debug)]
+pub(crate) struct CallProgress {
+    /// True while the source cannot have seen anything of the call.
+    unsent: AtomicBool,
+}
+
+impl CallProgress {
+    /// Returns the progress of a call whose intent is being written.
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self { unsent: AtomicBool::new(true) })
+    }
+
+    /// Marks that the source may see the call from now on.
+    pub(super) fn open(&self) {
+        self.unsent.store(false, Ordering::Relaxed);
+    }
+
+    /// Reports whether the source cannot have seen anything of the call.
+    pub(crate) fn is_unsent(&self) -> bool {
+        self.unsent.load(Ordering::Relaxed)
+    }
 }
 
 impl Permit {
     /// Makes a permit for a call whose source gets these arguments, if placeholders in its own stand for values. Private to
     /// the gate: nothing else makes one.
-    pub(super) fn new(call: Arc<Call>, restored: Option<&Json>, resumed: bool) -> Self {
+    pub(super) fn new(call: Arc<Call>, restored: Option<&Json>, resumed: bool, progress: Arc<CallProgress>) -> Self {
         let params = call.params_for_source(restored).unwrap_or_else(|| call.params.as_json().clone());
         // Answers to the broker's own questions are not for the source. In a resumed call they are gone already, and
         // what is there is for the source.
         let has_ours = !resumed && call.method.may_be_retried() && call.params.is_retry();
         let params = if has_ours { params.without_all(&Params::OF_RETRIES) } else { params };
-        Self { call, params }
+        Self { call, params, progress }
     }
 
     /// Makes a permit that no gate gave, for tests of sources.
     #[cfg(test)]
     pub(crate) fn unchecked(call: Arc<Call>) -> Self {
-        Self::new(call, None, false)
+        let progress = CallProgress::new();
+        progress.open();
+        Self::new(call, None, false, progress)
+    }
+
+    /// Returns the progress of the call, for tests of sources.
+    #[cfg(test)]
+    pub(crate) fn progress(&self) -> Arc<CallProgress> {
+        Arc::clone(&self.progress)
+    }
+
+    /// Waits for something that comes before anything of the call is sent, such as a place or a connection. If the call
+    /// is dropped meanwhile, its outcome is recorded as `not-sent`.
+    pub(crate) async fn before_sending<T>(&self, wait: impl Future<Output = T>) -> T {
+        self.progress.unsent.store(true, Ordering::Relaxed);
+        let waited = wait.await;
+        self.progress.open();
+        waited
     }
 
     /// Returns the permit with the span as the parent in its parameters: the source learns its place in the trace.

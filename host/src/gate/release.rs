@@ -8,6 +8,7 @@ use serde_json::json;
 use super::approval::INPUT;
 use super::judge::DecisionTrail;
 use super::outcome::JudgedCall;
+use super::permit::CallProgress;
 use super::records::{recorded_payload, recorded_text};
 use super::revealed::revealed;
 use super::{Budget, CallRefusal, Gate, GateInput, SessionVault};
@@ -19,7 +20,7 @@ use crate::protocol::{Answer, AskingMembers, Json, Method, RpcError};
 use crate::provenance::{SessionFlow, SourceFlow, TracedCall};
 
 /// The obligation to record the outcome of an admitted call. If it is dropped without [`Ticket::release`], it records
-/// that the outcome is unknown.
+/// that the outcome is unknown, or that the call was not sent.
 #[derive(Debug)]
 #[must_use = "a call that was admitted must be released"]
 pub struct Ticket {
@@ -42,7 +43,7 @@ pub struct Ticket {
     budget: Option<Arc<Budget>>,
     /// The time at which the call could first reach the source.
     opened: Instant,
-    state: CallProgress,
+    progress: Arc<CallProgress>,
 }
 
 /// The facts of a call that passed the gate, which count until its outcome is recorded.
@@ -50,15 +51,6 @@ pub(super) struct PassedFacts {
     pub(super) slot: OutcomeSlot,
     pub(super) flow: Option<Arc<TracedCall>>,
     pub(super) revealed: Option<Arc<Call>>,
-}
-
-/// The progress of the call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CallProgress {
-    /// The intent is being written: the source cannot have seen anything.
-    Intending,
-    /// The source may have seen the call.
-    Open,
 }
 
 impl Ticket {
@@ -72,7 +64,7 @@ impl Ticket {
         let gate = Arc::clone(gate);
         let (record, vault, budget) = (input.record, Arc::clone(input.vault), input.budget.cloned());
         let started = Instant::now();
-        let (slot, state) = (Some(slot), CallProgress::Intending);
+        let (slot, progress) = (Some(slot), CallProgress::new());
         let to_agent = input.to_agent;
         Self {
             gate,
@@ -87,13 +79,18 @@ impl Ticket {
             started,
             opened: started,
             budget,
-            state,
+            progress,
         }
     }
 
     /// Returns the identifier of the call.
     pub(crate) fn call_id(&self) -> &CallId {
         &self.call.id
+    }
+
+    /// Returns the progress of the call, for its permit.
+    pub(super) fn progress(&self) -> Arc<CallProgress> {
+        Arc::clone(&self.progress)
     }
 
     /// Returns the ticket of a question whose answer goes on in a request of its own: that one restores placeholders.
@@ -121,7 +118,8 @@ impl Ticket {
             self.slot = None;
             return Err(error);
         }
-        (self.state, self.opened) = (CallProgress::Open, Instant::now());
+        self.progress.open();
+        self.opened = Instant::now();
         Ok(self)
     }
 
@@ -207,9 +205,10 @@ impl Drop for Ticket {
         if self.slot.is_none() {
             return;
         }
-        let (ending, error) = match self.state {
-            CallProgress::Intending => (Ending::NotSent, "the caller went away before the call was sent"),
-            CallProgress::Open => (Ending::Unknown, "the caller went away before the source answered"),
+        let (ending, error) = if self.progress.is_unsent() {
+            (Ending::NotSent, "the caller went away before the call was sent")
+        } else {
+            (Ending::Unknown, "the caller went away before the source answered")
         };
         self.record_outcome(ending, self.opened.elapsed(), EventBody::new().with("error", error));
     }

@@ -144,7 +144,8 @@ impl Source for ComponentSource {
     async fn call(&self, permit: Permit, _: &Arc<dyn SourceClient>, _: CallEventSender) -> Outcome {
         let caller = &permit.call().caller;
         let deadline = Instant::now() + self.timeout;
-        let _guard = match self.concurrency.acquire(permit.method(), deadline).await {
+        let turn = self.concurrency.acquire(permit.method(), deadline);
+        let _guard = match permit.before_sending(turn).await {
             Ok(turn) => turn,
             Err(busy) => return Outcome::NotSent(busy),
         };

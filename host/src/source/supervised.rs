@@ -160,12 +160,14 @@ impl<D: Connector> Source for SupervisedSource<D> {
     async fn call(&self, permit: Permit, client: &Arc<dyn SourceClient>, events: CallEventSender) -> Outcome {
         let state = &self.state;
         let time = CallDeadline::of(state.timeout);
-        let _guard = match state.supervision.concurrency.acquire(permit.method(), time.until).await {
+        let turn = state.supervision.concurrency.acquire(permit.method(), time.until);
+        let _guard = match permit.before_sending(turn).await {
             Ok(turn) => turn,
             Err(busy) => return Outcome::NotSent(busy),
         };
         if state.supervision.lifecycle == ConnectionReuse::PerCall {
-            let single = match timeout_at(time.until, state.single(client, time.until)).await {
+            let single = timeout_at(time.until, state.single(client, time.until));
+            let single = match permit.before_sending(single).await {
                 Ok(Ok((single, _))) => single,
                 Ok(Err(error)) => return Outcome::NotSent(error.into_cause()),
                 Err(_) => return Outcome::NotSent(time.is_over()),
@@ -176,7 +178,8 @@ impl<D: Connector> Source for SupervisedSource<D> {
         let wait_policy = if others { WaitPolicy::NotIfDown } else { WaitPolicy::AllAttempts };
         let mut first = true;
         loop {
-            let connection = match timeout_at(time.until, self.connect(client, wait_policy)).await {
+            let connected = timeout_at(time.until, self.connect(client, wait_policy));
+            let connection = match permit.before_sending(connected).await {
                 Ok(Ok((connection, _))) => connection,
                 Ok(Err(error)) => return Outcome::NotSent(error.into_cause()),
                 Err(_) => return Outcome::NotSent(time.is_over()),

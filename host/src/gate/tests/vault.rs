@@ -1,4 +1,5 @@
 use super::*;
+use crate::gate::permit::CallProgress;
 
 /// Returns the arguments as the source gets them. `[[p]]` stands for the placeholder of `value`.
 fn sent(value: &str, from: &str, restore_to: &[&str], arguments: &str) -> String {
@@ -10,7 +11,7 @@ fn sent(value: &str, from: &str, restore_to: &[&str], arguments: &str) -> String
     let params = Params::parse(&Method::ToolsCall, params);
     let call = Arc::new(Call { params, ..call });
     let restored = vault.restore(&call.arguments, &call);
-    let permit = Permit::new(call, restored.as_ref(), false);
+    let permit = Permit::new(call, restored.as_ref(), false, CallProgress::new());
     permit.source_params().get("arguments").unwrap().as_str().replace(&placeholder, "[[p]]")
 }
 

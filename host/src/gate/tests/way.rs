@@ -94,6 +94,21 @@ async fn an_intent_whose_caller_goes_away_has_an_outcome() {
 }
 
 #[tokio::test]
+async fn a_call_that_was_dropped_while_it_waited_for_its_source_was_not_sent() {
+    for (waits, outcome) in [(true, "not-sent"), (false, "unknown")] {
+        let bench = Bench::new().await;
+        let AdmittedCall { ticket, permit } = admitted(&bench, CALL).await;
+        permit.before_sending(std::future::ready(())).await;
+        if waits {
+            let waiting = permit.before_sending(std::future::pending::<()>()).now_or_never();
+            assert!(waiting.is_none());
+        }
+        drop(ticket);
+        assert_eq!(bench.recorded("tool.completed").await[0]["body"]["outcome"], outcome);
+    }
+}
+
+#[tokio::test]
 async fn what_a_task_answers_later_is_paid_and_its_answer_is_never_refused() {
     let bench = Bench::new().await;
     let rate = crate::config::Rate { amount: 100.0, per: std::time::Duration::from_secs(3600) };

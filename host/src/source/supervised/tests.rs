@@ -10,6 +10,7 @@ mod world;
 
 use std::sync::atomic::Ordering;
 
+use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
 use super::machine::{COOL_DOWN, STABLE};
@@ -52,6 +53,24 @@ async fn a_call_that_was_never_sent_waits_for_the_connection_within_its_deadline
     }
     assert_eq!(begun.elapsed().as_secs(), 2);
     assert_eq!(bench.world.calls.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_for_its_turn_or_for_a_connection_is_known_to_be_unsent() {
+    let places = Some(ConcurrencyConfig { concurrency: 1, queue: 1 });
+    let bench = Bench::with(&[Mood::Mute], |supervision| {
+        supervision.concurrency = ConcurrencyLimit::new(&supervision.name, places);
+    });
+    let session = RecordingClient::new().client();
+    let (first, second) = (shown("a tool"), shown("a tool"));
+    let (is_first, is_second) = (first.progress(), second.progress());
+    let mut calling = bench.source.call(first, &session, silent());
+    let mut waiting = bench.source.call(second, &session, silent());
+    assert!((&mut calling).now_or_never().is_none() && is_first.is_unsent(), "it is being connected");
+    assert!((&mut waiting).now_or_never().is_none() && is_second.is_unsent(), "its turn has not come");
+    let sent = tokio::time::timeout(Duration::from_secs(1), &mut calling).await;
+    assert!(sent.is_err() && !is_first.is_unsent(), "{sent:?}");
+    assert!(is_second.is_unsent());
 }
 
 #[tokio::test(start_paused = true)]
