@@ -109,6 +109,43 @@ fn audit_show_tells_in_words_what_was_called_and_why_it_was_refused() {
     assert!(run.contains("numbered from 1 without a gap") && run.contains("end         ended"), "{run}");
 }
 
+#[test]
+fn the_text_of_a_rule_is_recorded_whole_and_what_may_repeat_the_payload_is_not() {
+    let rules = "[[policies]]\nplugin = \"builtin:rules\"\n[policies.settings]\n\
+                 deny = [{ tool = \"add\", arguments = { a = 4711 }, message = \"not this sum\" },\n\
+                 { tool = \"subtract\", when = \"arguments.key > 1\" }]\nask = [\"calc__multiply\"]\n";
+    let cedar = "[[policies]]\nplugin = \"builtin:cedar\"\n[policies.settings]\npolicies = '''\n\
+                 permit (principal, action, resource);\n@id(\"no zero\")\n\
+                 forbid (principal, action in Action::\"call_tool\", resource) when { context.input.b == 0 };\n'''\n";
+    let dir = TestDir::new(&format!("[sources.calc]\ncomponent = \"builtin:calculator\"\n{rules}{cedar}"));
+    let mut agent = Agent::start(&dir, Era::Modern);
+    agent.list();
+    agent.call("calc__add", &json!({ "a": 4711, "b": 2 }), None);
+    agent.call("calc__add", &json!({ "a": 1, "b": 0 }), None);
+    agent.call("calc__subtract", &json!({ "a": 1, "b": 1, "key": "a-word-of-the-caller" }), None);
+    agent.call("calc__multiply", &json!({ "a": 1, "b": 1 }), Some("no"));
+    agent.leave();
+
+    let denied = dir.records_of("call.denied");
+    let message = |code: &str| {
+        let of_code = |record: &&Value| record["body"]["code"] == code;
+        &denied.iter().find(of_code).unwrap_or_else(|| panic!("{code}: {denied:#?}"))["body"]["message"]
+    };
+    assert_eq!(message("rule"), "not this sum");
+    assert_eq!(message("forbidden"), "forbidden by the policy `no zero`");
+    assert!(message("condition-error")["hash"].is_string(), "{}", message("condition-error"));
+    assert!(!format!("{:?}", dir.records()).contains("a-word-of-the-caller"));
+
+    let asked = dir.records_of("call.asked").remove(0);
+    assert_eq!(asked["body"]["reasons"][0], "asked for by the rule `calc__multiply`");
+    let question = asked["body"]["question"].as_str().unwrap();
+    for id in [question, &question[..4]] {
+        let shown = dir.run(&["audit", "show", id]);
+        assert!(shown.out.contains("asked for by the rule `calc__multiply`"), "{}{}", shown.out, shown.err);
+    }
+    assert_eq!(dir.run(&["audit", "show", &question[..3]]).code, Some(1), "three characters are too few");
+}
+
 /// Waits for a line on standard output that contains the text, and returns it.
 fn printed(running: &Running, text: &str) -> String {
     loop {

@@ -45,7 +45,7 @@ impl DecisionTrail {
 /// A reason for which a person is asked.
 pub(super) struct AskReason {
     pub(super) concern: Concern,
-    /// True if a plugin wrote it, which may repeat something of the call.
+    /// True if it may repeat something of the call, because a plugin wrote it.
     pub(super) quotes: bool,
 }
 
@@ -78,10 +78,11 @@ pub(super) async fn judge(
         let entry = entry(policy.identity(), view);
         let entry = if policy.shadow() { entry.with("shadow", true) } else { entry };
         let entry = if trail.revealed.is_some() { entry.with("revealed", true) } else { entry };
+        let quotes = |code: &str| !says_only_settings(policy.identity(), code);
         trail.entries.push(match &verdict {
             Verdict::Pass => entry.with("verdict", "pass"),
             Verdict::Ask(Concern { code, message, .. }) => {
-                let message = recorded_text(ledger, message, true, trail.record);
+                let message = recorded_text(ledger, message, quotes(code), trail.record);
                 entry.with("verdict", EventBody::new().with("ask", message).with("code", code))
             }
             Verdict::Deny(denial) => entry.with("verdict", EventBody::new().with("deny", &denial.code)),
@@ -91,11 +92,23 @@ pub(super) async fn judge(
         }
         match verdict {
             Verdict::Pass => {}
-            Verdict::Ask(concern) => asks.push(AskReason { concern, quotes: true }),
-            Verdict::Deny(denial) => return Err(CallRefusal::by_plugin(denial)),
+            Verdict::Ask(concern) => asks.push(AskReason { quotes: quotes(&concern.code), concern }),
+            Verdict::Deny(Denial { code, message, .. }) => {
+                let quotes = quotes(&code);
+                return Err(CallRefusal::Denied { code, message, quotes });
+            }
         }
     }
     Ok(asks)
+}
+
+/// Reports whether a verdict's message can have nothing but the operator's own settings in it: the text or the name of a
+/// rule. Only policies that are part of the broker are believed.
+fn says_only_settings(policy: &PluginIdentity, code: &str) -> bool {
+    matches!(
+        (policy.name.as_str(), code),
+        ("builtin:rules", "rule") | ("builtin:cedar", "forbidden" | "approval-required")
+    )
 }
 
 /// Asks one transform.

@@ -20,7 +20,7 @@ pub enum CallRefusal {
         /// The message, for people.
         message: String,
         /// True if the message may repeat something of the call or of its result, because a plugin wrote it or it names
-        /// a key. The ledger keeps it the way it keeps the payload.
+        /// a key. The ledger keeps it the way it keeps the payload. The text or the name of a rule repeats nothing.
         quotes: bool,
     },
     /// A person has not answered yet. The question stays open; the same call may be sent again.
@@ -57,7 +57,7 @@ impl CallRefusal {
         Self::Denied { code: code.into(), message: message.into(), quotes: true }
     }
 
-    /// Makes a refusal from a plugin's denial.
+    /// Makes a refusal from a plugin's denial, whose words may repeat something of the payload.
     pub(super) fn by_plugin(denial: Denial) -> Self {
         Self::quoting(denial.code, denial.message)
     }

@@ -91,7 +91,7 @@ enum Action {
     },
     /// Show a call or a run in words: arguments, verdicts, who approved, what was refused
     Show {
-        /// The id of a call or a run
+        /// The id of a call, of a run, or of a question about a call
         id: String,
         #[command(flatten)]
         identities: IdentityArgs,

@@ -1,10 +1,12 @@
-//! `portcullis audit show`: a call or a run in words.
+//! `portcullis audit show`: a call or a run in words. The id of a question stands for the call that it was about.
 
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitCode;
 
-use portcullis::ledger::{CallFilter, CallOrRun, CallRange, LedgerReader, PositionedRecord, Record, RunRow};
+use portcullis::ledger::{
+    CallFilter, CallOrRun, CallRange, EventKind, LedgerReader, PositionedRecord, Record, RecordFilter, RunRow,
+};
 use serde_json::Value;
 
 use super::list;
@@ -16,11 +18,23 @@ use crate::output::{self, BAD, BOLD, escape_hidden};
 /// The longest payload that is shown in whole, in characters.
 const MAX_SHOWN: usize = 4000;
 
+/// The number of newest questions among which an id is looked for.
+const MAX_QUESTIONS: usize = 10_000;
+
+/// The fewest characters by which a question is found.
+const MIN_QUESTION_PREFIX: usize = 4;
+
 pub(super) fn run(folder: &Path, id: &str, identities: &IdentityArgs, json: bool) -> anyhow::Result<ExitCode> {
     let reader = identities.reader(folder)?;
-    let Some(shown) = reader.show(id)? else {
+    let mut shown = reader.show(id)?;
+    if shown.is_none()
+        && let Some(call) = call_of_question(&reader, id)?
+    {
+        shown = reader.show(&call)?;
+    }
+    let Some(shown) = shown else {
         anyhow::bail!(
-            "no call or run {id:?} in the ledger at {}; `portcullis audit` lists the calls with their ids",
+            "no call, run or question {id:?} in the ledger at {}; `portcullis audit` lists the calls with their ids",
             folder.display()
         );
     };
@@ -41,6 +55,20 @@ pub(super) fn run(folder: &Path, id: &str, identities: &IdentityArgs, json: bool
     }
     output::text("`--json` shows the records as they were written\n")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the newest call about which a question with this id, or an id that begins with it, was asked.
+fn call_of_question(reader: &LedgerReader, id: &str) -> anyhow::Result<Option<String>> {
+    if id.len() < MIN_QUESTION_PREFIX {
+        return Ok(None);
+    }
+    let asked = RecordFilter { kind: Some(EventKind::CallAsked.as_str().to_owned()), ..RecordFilter::default() };
+    let asked = reader.tail(MAX_QUESTIONS, &asked)?.into_iter().rev().map(|entry| entry.record);
+    let is_meant = |record: &Record| {
+        let question = record.body.get("question").and_then(Value::as_str);
+        question.is_some_and(|question| question.starts_with(id))
+    };
+    Ok(asked.filter(is_meant).find_map(|record| record.call))
 }
 
 fn run_in_words(reader: &LedgerReader, row: &RunRow, records: &[PositionedRecord]) -> anyhow::Result<()> {
