@@ -270,6 +270,7 @@ fn a_broker_that_listens_is_reached_with_its_token_and_the_token_is_not_shown() 
         assert_eq!(entry[address], "http://127.0.0.1:9321/mcp", "{client}");
         assert_eq!(entry[headers]["Authorization"], format!("Bearer {}", token.trim()), "{client}");
         assert!(ran.err.contains("Bearer …") && !ran.err.contains(token.trim()), "{client}: {}", ran.err);
+        assert!(ran.err.contains("no broker runs there yet: `portcullis serve` starts it"), "{client}: {}", ran.err);
         let undone = dir.run(&["connect", client, "--undo", "--yes"]);
         works(&undone);
         assert!(!undone.err.contains(token.trim()), "{client}: {}", undone.err);
@@ -288,7 +289,9 @@ fn a_broker_that_listens_is_reached_with_its_token_and_the_token_is_not_shown() 
     works(&dir.run(&["connect", "cursor", "--project", "--yes"]));
     let shared = fs::read_to_string(dir.path(".cursor/mcp.json")).unwrap();
     assert!(parsed("cursor", &shared).pointer("/mcpServers/portcullis/command").is_some(), "{shared}");
-    works(&dir.run(&["connect", "cursor", "--stdio", "--yes"]));
+    let by_client = dir.run(&["connect", "cursor", "--stdio", "--yes"]);
+    works(&by_client);
+    assert!(!by_client.err.contains("no broker"), "{}", by_client.err);
     let own = fs::read_to_string(dir.path("home/.cursor/mcp.json")).unwrap();
     assert!(!own.contains("Bearer"), "{own}");
 }

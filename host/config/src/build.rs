@@ -61,11 +61,23 @@ pub(super) fn within<T: std::fmt::Debug>(
     good
 }
 
+/// Returns the data folder, which need not exist yet.
+fn data_dir(raw: &RawConfig, base: &Path, problems: &mut ProblemCollector) -> PathBuf {
+    let given = raw.broker.data_dir.as_ref();
+    let path = given.and_then(|at| problems.keep(value::path(at, base)));
+    let path = path.unwrap_or_else(|| value::normal(&base.join(DATA_FOLDER)));
+    if path.exists() && !path.is_dir() {
+        let (place, message) = (given.map_or(0..0, Located::span), format!("the data folder {path:?} is a file"));
+        let help = "move the file away, or name a folder with `data-dir` under `[broker]`";
+        problems.0.push(UnlocatedProblem::new(place, message).help(help));
+    }
+    path
+}
+
 /// Builds the configuration, with paths relative to `base`, or returns everything that is wrong with it.
 pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Result<Config, Vec<UnlocatedProblem>> {
     let mut problems = ProblemCollector::default();
-    let data_dir = raw.broker.data_dir.as_ref().and_then(|at| problems.keep(value::path(at, base)));
-    let data_dir = data_dir.unwrap_or_else(|| value::normal(&base.join(DATA_FOLDER)));
+    let data_dir = data_dir(raw, base, &mut problems);
     let ask_timeout = raw.broker.ask_timeout.as_ref();
     let ask_timeout = ask_timeout
         .and_then(|at| problems.keep(value::duration_within(at, ASK_TIMEOUT_LEAST, ASK_TIMEOUT_MOST)))

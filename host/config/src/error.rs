@@ -187,6 +187,7 @@ impl UnlocatedProblem {
         if message.starts_with("unknown field") {
             let help = match word.as_str() {
                 "mcpServers" => "`portcullis import FILE` turns such a configuration into this one".to_owned(),
+                "data-dir" | "ask-timeout" | "max-message" | "plugin-keys" => "write it under `[broker]`".to_owned(),
                 _ => suggest(&word, &known, "known keys"),
             };
             Self { label: "unknown key", ..Self::new(span, format!("unknown key `{word}`")).help(help) }

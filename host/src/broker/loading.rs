@@ -38,7 +38,11 @@ const OWN_FOLDERS: [&str; 12] = [
 /// Makes the data folder, checks what is in it and beside it, and starts the plugin host, unless `host` runs already.
 pub(super) fn plugins(config: &Config, lock: &Lockfile, host: Option<&PluginHost>) -> Result<PluginHost, BuildError> {
     let made = DirBuilder::new().recursive(true).mode(private::FOLDER_MODE).create(&config.data_dir);
-    made.map_err(|error| LedgerError::File { act: "create", path: config.data_dir.clone(), cause: error.to_string() })?;
+    made.map_err(|error| LedgerError::File {
+        act: "create",
+        path: config.data_dir.clone(),
+        cause: format!("{error}; name another folder with `data-dir` under `[broker]`"),
+    })?;
     OWN_FOLDERS.iter().try_for_each(|name| private::refuse_link(&config.data_dir.join(name)))?;
     private::narrow_folder(&config.data_dir.join("logs"))?;
     apart_from_grants(config, lock)?;

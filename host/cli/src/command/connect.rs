@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail, ensure};
+use portcullis::control::{self, ControlRequest};
 use serde_json::{Value, json};
 
 use crate::cli::GlobalArgs;
@@ -14,6 +15,7 @@ use crate::connect::client_file::ClientFile;
 use crate::connect::{changed, edit, entry};
 use crate::consent;
 use crate::output::{self, escape_hidden};
+use crate::runtime;
 
 /// Write the entry with which a client reaches this broker into the client's own file
 ///
@@ -104,7 +106,20 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     if bits.is_some() && was_shared && !global.json {
         output::message(&format!("{} can be read by you alone now, since it holds the token", file.shown()));
     }
-    done(global, &file, true, "has the entry now; restart the client")
+    let written = done(global, &file, true, "has the entry now; restart the client")?;
+    if matches!(access, entry::BrokerAccess::Http { .. }) && !global.json && !a_broker_runs(global)? {
+        output::message(
+            "no broker runs there yet: `portcullis serve` starts it; with --stdio the client starts it itself",
+        );
+    }
+    Ok(written)
+}
+
+/// Reports whether a broker runs on the data folder of the configuration.
+fn a_broker_runs(global: &GlobalArgs) -> anyhow::Result<bool> {
+    let folder = global.load()?.data_dir;
+    let brokers = runtime::block_on(async { Ok(control::all(&folder, &ControlRequest::Status).await) })?;
+    Ok(brokers.is_ok_and(|brokers| !brokers.is_empty()))
 }
 
 /// Takes the entry out: back to the copy if nothing else has changed since, or else the entry alone.

@@ -129,21 +129,35 @@ impl Installer<'_> {
     }
 
     fn complaint(&self, step: &str, said: &str, registry: &PackageRegistry) -> CellError {
-        let refused = registry.has_credentials && ["401", "403"].iter().any(|code| said.contains(code));
-        let hint = match (refused, registry.has_proxy) {
-            (true, _) => {
-                "; your credentials for this registry are kept out of the cell, so packages that need them are not \
-                 supported: install it yourself and name its program"
-            }
-            (false, true) => {
-                "; a proxy is configured, which is not used from a cell: if only the proxy reaches the registry, install \
-                 the package yourself and name its program"
-            }
-            (false, false) => "",
-        };
+        let hint = hint(said, registry.has_credentials, registry.has_proxy);
         let said = end_on_one_line(said);
         let hosts = registry.hosts.join(" ");
         self.failed(&format!("did not {step} from {hosts} in its cell: {said}{hint}"))
+    }
+}
+
+/// The words of npm, pip and uv for a package that a registry does not have.
+const NOT_THERE: [&str; 4] = [
+    "npm error code E404",
+    "npm ERR! code E404",
+    "No matching distribution found",
+    "was not found in the package registry",
+];
+
+/// Returns the likely way out of an installer's failure, from what it said.
+fn hint(said: &str, has_credentials: bool, has_proxy: bool) -> &'static str {
+    let unknown = NOT_THERE.iter().any(|words| said.contains(words));
+    // To those without credentials, a private package is one that is not there.
+    if has_credentials && (unknown || ["401", "403"].iter().any(|code| said.contains(code))) {
+        "; your credentials for this registry are kept out of the cell, so packages that need them are not supported: \
+         install it yourself and name its program"
+    } else if unknown {
+        "; the registry shows no such package and version to everybody: is the name right?"
+    } else if has_proxy {
+        "; a proxy is configured, which is not used from a cell: if only the proxy reaches the registry, install the \
+         package yourself and name its program"
+    } else {
+        ""
     }
 }
 
@@ -158,6 +172,20 @@ fn end_on_one_line(said: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_package_that_is_not_there_is_said_to_have_another_name_or_to_need_credentials() {
+        for said in [
+            "npm error code E404\nnpm error 404 Not Found",
+            "  × No solution found … was not found in the package registry",
+        ] {
+            assert!(hint(said, false, true).contains("is the name right?"), "{said}");
+            assert!(hint(said, true, false).contains("your credentials"), "{said}");
+        }
+        assert!(hint("npm error code E401", true, true).contains("your credentials"));
+        assert!(hint("npm error code ETIMEDOUT", false, true).contains("a proxy is configured"));
+        assert_eq!(hint("npm error code ETIMEDOUT", true, false), "");
+    }
 
     #[test]
     fn lines_of_an_installer_are_joined_and_escapes_are_shown() {
