@@ -100,51 +100,9 @@ pub(super) fn build(
 }
 
 fn endpoint(at: &Located<String>, raw: &RawSource, base: &Path, problems: &mut ProblemCollector) -> Option<Endpoint> {
-    let given = [
-        ("command", raw.command.is_some()),
-        ("url", raw.url.is_some()),
-        ("component", raw.component.is_some()),
-        ("native", raw.native.is_some()),
-    ];
-    let given: Vec<&str> = given.into_iter().filter_map(|(key, is)| is.then_some(key)).collect();
-    let [kind] = given.as_slice() else {
-        let (message, help) = match given.as_slice() {
-            [] => (
-                "has none of `command`, `url` and `component`".to_owned(),
-                "say what the source is, such as `command = [\"program\", \"argument\"]`",
-            ),
-            many => (
-                format!(
-                    "has {}, which exclude each other",
-                    many.iter().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(" and ")
-                ),
-                "make a source of each, or keep one",
-            ),
-        };
-        problems.0.push(UnlocatedProblem::new(at.span(), format!("source {:?} {message}", at.as_str())).help(help));
-        return None;
-    };
-    let confined_kind = if matches!(*kind, "url" | "native") { "command" } else { kind };
-    for (key, belongs, span) in [
-        ("env", confined_kind, raw.env.as_ref().map(Located::span)),
-        ("args", "component", raw.args.as_ref().map(Located::span)),
-        ("cwd", "command", raw.cwd.as_ref().map(Located::span)),
-        ("cell", confined_kind, raw.cell.as_ref().map(Located::span)),
-        ("headers", "url", raw.headers.as_ref().map(Located::span)),
-        ("oauth", "url", raw.oauth.as_ref().map(Located::span)),
-        ("transport", "url", raw.transport.as_ref().map(Located::span)),
-        ("settings", "component", raw.settings.as_ref().map(Located::span)),
-        ("grant", "component", raw.grant.as_ref().map(Located::span)),
-    ] {
-        if let Some(span) = span.filter(|_| *kind != belongs) {
-            let message = format!("`{key}` belongs to a source with `{belongs}`, and this one has `{kind}`");
-            let help = match (key, *kind) {
-                ("args", "command") => "write the arguments behind the program in `command`".to_owned(),
-                _ => format!("remove `{key}`"),
-            };
-            problems.0.push(UnlocatedProblem::new(span, message).help(help));
-        }
-    }
+    let kind = kind(at, raw, problems)?;
+    let misplaced = misplaced_keys(raw, kind);
+    problems.0.extend(misplaced);
     problems.0.extend(raw.cell.as_ref().into_iter().flat_map(|raw| cell::inapplicable_keys(raw, kind)));
     match (&raw.command, &raw.url, &raw.component, &raw.native) {
         (Some(command), ..) => {
@@ -179,6 +137,56 @@ fn endpoint(at: &Located<String>, raw: &RawSource, base: &Path, problems: &mut P
         (_, _, _, Some(at)) => Some(Endpoint::Native { name: at.as_str().to_owned() }),
         (None, None, None, None) => None,
     }
+}
+
+/// Returns the key that says what the source is.
+fn kind(at: &Located<String>, raw: &RawSource, problems: &mut ProblemCollector) -> Option<&'static str> {
+    let given = [
+        ("command", raw.command.is_some()),
+        ("url", raw.url.is_some()),
+        ("component", raw.component.is_some()),
+        ("native", raw.native.is_some()),
+    ];
+    let given: Vec<&str> = given.into_iter().filter_map(|(key, is)| is.then_some(key)).collect();
+    let (message, help) = match given.as_slice() {
+        [kind] => return Some(kind),
+        [] => (
+            "has none of `command`, `url` and `component`".to_owned(),
+            "say what the source is, such as `command = [\"program\", \"argument\"]`",
+        ),
+        many => {
+            let many: Vec<String> = many.iter().map(|key| format!("`{key}`")).collect();
+            (format!("has {}, which exclude each other", many.join(" and ")), "make a source of each, or keep one")
+        }
+    };
+    problems.0.push(UnlocatedProblem::new(at.span(), format!("source {:?} {message}", at.as_str())).help(help));
+    None
+}
+
+/// Returns a problem for each key that belongs to sources of another kind.
+fn misplaced_keys(raw: &RawSource, kind: &str) -> Vec<UnlocatedProblem> {
+    let confined_kind = if matches!(kind, "url" | "native") { "command" } else { kind };
+    let keys = [
+        ("env", confined_kind, raw.env.as_ref().map(Located::span)),
+        ("args", "component", raw.args.as_ref().map(Located::span)),
+        ("cwd", "command", raw.cwd.as_ref().map(Located::span)),
+        ("cell", confined_kind, raw.cell.as_ref().map(Located::span)),
+        ("headers", "url", raw.headers.as_ref().map(Located::span)),
+        ("oauth", "url", raw.oauth.as_ref().map(Located::span)),
+        ("transport", "url", raw.transport.as_ref().map(Located::span)),
+        ("settings", "component", raw.settings.as_ref().map(Located::span)),
+        ("grant", "component", raw.grant.as_ref().map(Located::span)),
+    ];
+    let misplaced = keys.into_iter().filter(|(_, belongs, _)| *belongs != kind);
+    let problem = |(key, belongs, span): (&str, &str, Option<_>)| {
+        let message = format!("`{key}` belongs to a source with `{belongs}`, and this one has `{kind}`");
+        let help = match (key, kind) {
+            ("args", "command") => "write the arguments behind the program in `command`".to_owned(),
+            _ => format!("remove `{key}`"),
+        };
+        Some(UnlocatedProblem::new(span?, message).help(help))
+    };
+    misplaced.filter_map(problem).collect()
 }
 
 /// Returns program and arguments. A program with a slash in its name is relative to the file; any other is looked up in

@@ -22,11 +22,11 @@ use super::index;
 use super::segment::Segments;
 use super::storage::{ChainEnd, Storage, StorageLimits};
 use super::{LedgerError, is_live};
-use judge::{compare, confirm_sealed, judge, unrecorded_removals};
+use judge::{OutsideWitnesses, confirm_sealed, judge, unrecorded_removals};
 pub use memory::VerifiedSegments;
 use resume::check_chains;
 use state_file::check_state;
-use walk::{CheckpointOrigin, VerificationPass, begun};
+use walk::{CheckpointOrigin, CoveredChain, VerificationPass, begun};
 
 /// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -159,17 +159,8 @@ pub(super) fn verify_in(
     let live: BTreeSet<String> = locks.iter().filter(|chain| is_live(data_dir, chain)).cloned().collect();
     let (ended, sealed) = (chain::ended(data_dir)?, chain::sealed(data_dir)?);
     let witnesses = locks.iter().filter_map(|chain| Some((chain.clone(), chain::witness(data_dir, chain)?))).collect();
-    let mut walk = VerificationPass { witnesses, ..VerificationPass::default() };
-    let elsewhere = checkpoints.iter().map(|signed| (signed, CheckpointOrigin::Elsewhere));
-    let kept = kept.iter().map(|signed| (signed, CheckpointOrigin::DataFolder));
-    for (SignedCheckpoint { checkpoint, .. }, origin) in elsewhere.chain(kept) {
-        let covered = walk.checkpoints.entry(checkpoint.chain.clone()).or_default();
-        covered.expect(checkpoint.size, checkpoint.root, origin);
-    }
-    for (chain, last) in verified.last() {
-        let covered = walk.checkpoints.entry(chain.clone()).or_default();
-        covered.expect(last.tip.seq, last.tree.root(), CheckpointOrigin::Remembered);
-    }
+    let checkpoints = expected(checkpoints, &kept, verified);
+    let mut walk = VerificationPass { witnesses, checkpoints, ..VerificationPass::default() };
     let removed = begin_after_removed(&*storage, &mut walk)?;
     let mut trouble = check_state(data_dir, &mut walk, &locks, &*storage)?.or(false_checkpoint);
     let (differences, found_good) = check_chains(data_dir, &storage, &mut walk, verified, &ended)?;
@@ -180,39 +171,19 @@ pub(super) fn verify_in(
     let VerificationPass { mut chains, seals, witnesses, checkpoints, .. } = walk;
     for chain in unrecorded {
         if let Some((report, _)) = chains.get_mut(&chain).filter(|(report, _)| report.bad.is_none()) {
-            let reason =
-                format!("records 1 to {} are missing, and no record says that they were removed", report.removed);
-            report.bad = Some((1, reason));
-            (report.records, report.removed) = (0, 0);
+            report.miss_removed();
         }
     }
     for (chain, (report, end)) in &mut chains {
         report.live = live.contains(chain) || is_live(data_dir, chain);
-        let (seals, witness) = (seals.get(chain).map(Vec::as_slice).unwrap_or_default(), witnesses.get(chain));
-        report.sealed = seals.first().map(|seal| seal.at.seq);
-        if let Some(covered) = checkpoints.get(chain) {
-            (report.confirmed, report.confirmed_elsewhere) = (covered.confirmed, covered.confirmed_elsewhere);
-            report.bad = report.bad.take().or_else(|| covered.missing(report.records));
-        }
-        if report.bad.is_none() {
-            report.bad = seals.iter().find_map(|seal| compare(seal, report.records, end));
-        }
-        // Records that a live broker wrote after its lock file was read are not a problem.
-        if let Some(witness) = witness.filter(|witness| report.bad.is_none() && witness.seq > report.records) {
-            let reason = format!("its broker had written {} records, and {} are there", witness.seq, report.records);
-            report.bad = Some((report.records + 1, reason));
-        }
-        // The end of a chain is durable before its lock file says so, and so is its seal.
-        let missing = match report.sealed {
-            None if sealed.contains(chain) => Some("its lock file says that another chain sealed it, and none did"),
-            None if ended.contains(chain) && !report.stopped => {
-                Some("its lock file says that it has its end, which is not there")
-            }
-            _ => None,
-        };
-        if let (None, Some(missing)) = (&report.bad, missing) {
-            report.bad = Some((report.records + 1, missing.into()));
-        }
+        report.compare_with(&OutsideWitnesses {
+            end: *end,
+            seals: seals.get(chain).map(Vec::as_slice).unwrap_or_default(),
+            tip: witnesses.get(chain),
+            checkpoints: checkpoints.get(chain),
+            is_called_sealed: sealed.contains(chain),
+            is_called_ended: ended.contains(chain),
+        });
     }
     confirm_sealed(&mut chains, &seals);
     // Of a bad chain, the index may know what is missing.
@@ -231,6 +202,27 @@ pub(super) fn verify_in(
     let findings = judge(&chains, trouble);
     let verdict = findings.first().cloned().unwrap_or(ChainStatus::Good);
     Ok(Verification { chains, findings, verdict })
+}
+
+/// Returns what each chain must agree with, by chain: the given checkpoints, those of the data folder, and what earlier
+/// verifications found.
+fn expected(
+    given: &[SignedCheckpoint],
+    kept: &[SignedCheckpoint],
+    verified: &VerifiedSegments,
+) -> BTreeMap<String, CoveredChain> {
+    let mut chains = BTreeMap::<String, CoveredChain>::new();
+    let given = given.iter().map(|signed| (signed, CheckpointOrigin::Elsewhere));
+    let kept = kept.iter().map(|signed| (signed, CheckpointOrigin::DataFolder));
+    for (SignedCheckpoint { checkpoint, .. }, origin) in given.chain(kept) {
+        let covered = chains.entry(checkpoint.chain.clone()).or_default();
+        covered.expect(checkpoint.size, checkpoint.root, origin);
+    }
+    for (chain, last) in verified.last() {
+        let covered = chains.entry(chain.clone()).or_default();
+        covered.expect(last.tip.seq, last.tree.root(), CheckpointOrigin::Remembered);
+    }
+    chains
 }
 
 /// Takes in what is left of removed records. Returns it for each chain: the number of the last, and the digest.

@@ -109,48 +109,13 @@ pub(super) fn read(
         import.add_note(wanted, "left out, since it is a part of the client and no server");
         return None;
     }
-    let url = ["url", "serverUrl", "httpUrl"].into_iter().find_map(text);
-    let endpoint = match (json.get("command"), url) {
-        (Some(command), _) => ImportedEndpoint::Command(argv(command, json, wanted, around, import)?),
-        (None, Some(url)) => {
-            let expanded = around.expand(url);
-            for missing in &expanded.missing {
-                import.add_note(
-                    wanted,
-                    format_args!("nothing is known for the variable {missing:?} in its `url`: write its value"),
-                );
-            }
-            let url = plain_url(&expanded.text, wanted, import)?;
-            let sse = kind.eq_ignore_ascii_case("sse") || (kind.is_empty() && url.ends_with("/sse"));
-            ImportedEndpoint::Url { url, sse }
-        }
-        (None, None) => {
-            import.add_note(wanted, "left out, since it has neither `command` nor `url`");
-            return None;
-        }
-    };
+    let endpoint = endpoint(wanted, json, kind, around, import)?;
     let name = import.source_name(wanted);
     let is_command = matches!(endpoint, ImportedEndpoint::Command(_));
     let env = if is_command { env(&name, json, around, import) } else { BTreeMap::new() };
     let headers = if is_command { BTreeMap::new() } else { values::headers(&name, json, around, import) };
     let cwd = directory(&name, text("cwd"), &endpoint, around, file, import);
-    for key in written.keys() {
-        if READ.contains(&key.as_str()) || SILENT.contains(&key.as_str()) {
-            continue;
-        }
-        if LOGIN.contains(&key.as_str()) && !is_command {
-            import.add_note(
-                &name,
-                format_args!(
-                    "`{key}` is not taken over: a client that was registered by hand needs its issuer too, as `oauth = \
-                     {{ client-id = \"…\", issuer = \"https://…\" }}`"
-                ),
-            );
-            import.to_do.push(format!("portcullis login {name}"));
-        } else {
-            import.add_note(&name, format_args!("`{key}` is not taken over"));
-        }
-    }
+    note_unread_keys(&name, written, is_command, import);
     let is_off = |key: &str, off: bool| json.get(key).and_then(Value::as_bool) == Some(off);
     let enabled = !is_off("disabled", true) && !is_off("enabled", false);
     if !enabled {
@@ -169,6 +134,57 @@ pub(super) fn read(
         env,
         headers,
     })
+}
+
+/// Returns how the server is reached, or adds a note that says why it is left out.
+fn endpoint(
+    wanted: &str,
+    json: &Value,
+    kind: &str,
+    around: &ExpansionContext<'_>,
+    import: &mut Import,
+) -> Option<ImportedEndpoint> {
+    let url = ["url", "serverUrl", "httpUrl"].into_iter().find_map(|key| json.get(key)?.as_str());
+    match (json.get("command"), url) {
+        (Some(command), _) => Some(ImportedEndpoint::Command(argv(command, json, wanted, around, import)?)),
+        (None, Some(url)) => {
+            let expanded = around.expand(url);
+            for missing in &expanded.missing {
+                import.add_note(
+                    wanted,
+                    format_args!("nothing is known for the variable {missing:?} in its `url`: write its value"),
+                );
+            }
+            let url = plain_url(&expanded.text, wanted, import)?;
+            let sse = kind.eq_ignore_ascii_case("sse") || (kind.is_empty() && url.ends_with("/sse"));
+            Some(ImportedEndpoint::Url { url, sse })
+        }
+        (None, None) => {
+            import.add_note(wanted, "left out, since it has neither `command` nor `url`");
+            None
+        }
+    }
+}
+
+/// Adds a note for each key of the server that is not taken over.
+fn note_unread_keys(name: &str, written: &Map<String, Value>, is_command: bool, import: &mut Import) {
+    for key in written.keys() {
+        if READ.contains(&key.as_str()) || SILENT.contains(&key.as_str()) {
+            continue;
+        }
+        if LOGIN.contains(&key.as_str()) && !is_command {
+            import.add_note(
+                name,
+                format_args!(
+                    "`{key}` is not taken over: a client that was registered by hand needs its issuer too, as `oauth = \
+                     {{ client-id = \"…\", issuer = \"https://…\" }}`"
+                ),
+            );
+            import.to_do.push(format!("portcullis login {name}"));
+        } else {
+            import.add_note(name, format_args!("`{key}` is not taken over"));
+        }
+    }
 }
 
 /// Returns the members of a server under the names that most clients use.

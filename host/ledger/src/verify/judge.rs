@@ -4,9 +4,64 @@ use std::collections::BTreeMap;
 
 use portcullis_core::digest::hex;
 
-use super::walk::{RecordedRemoval, RecordedSeal};
+use super::walk::{CoveredChain, RecordedRemoval, RecordedSeal};
 use super::{ChainReport, ChainStatus};
+use crate::chain::ChainTip;
 use crate::record::RecordHash;
+
+/// What is known of one chain besides its records, which must agree with it.
+pub(super) struct OutsideWitnesses<'a> {
+    /// The hash of the last good record.
+    pub(super) end: RecordHash,
+    /// The seals that other chains have of it.
+    pub(super) seals: &'a [RecordedSeal],
+    /// The last record, according to the lock file.
+    pub(super) tip: Option<&'a ChainTip>,
+    /// The checkpoints.
+    pub(super) checkpoints: Option<&'a CoveredChain>,
+    /// True if the lock file says that another chain sealed it.
+    pub(super) is_called_sealed: bool,
+    /// True if the lock file says that it has its end.
+    pub(super) is_called_ended: bool,
+}
+
+impl ChainReport {
+    /// Makes the removal of the first records bad, as no record says that they were removed.
+    pub(super) fn miss_removed(&mut self) {
+        let reason = format!("records 1 to {} are missing, and no record says that they were removed", self.removed);
+        self.bad = Some((1, reason));
+        (self.records, self.removed) = (0, 0);
+    }
+
+    /// Compares the chain with its witnesses. The first contradiction makes it bad, unless it is bad already.
+    pub(super) fn compare_with(&mut self, witnesses: &OutsideWitnesses<'_>) {
+        let OutsideWitnesses { end, seals, tip, checkpoints, .. } = witnesses;
+        self.sealed = seals.first().map(|seal| seal.at.seq);
+        if let Some(covered) = checkpoints {
+            (self.confirmed, self.confirmed_elsewhere) = (covered.confirmed, covered.confirmed_elsewhere);
+            self.bad = self.bad.take().or_else(|| covered.missing(self.records));
+        }
+        if self.bad.is_none() {
+            self.bad = seals.iter().find_map(|seal| compare(seal, self.records, end));
+        }
+        // Records that a live broker wrote after its lock file was read are not a problem.
+        if let Some(tip) = tip.filter(|tip| self.bad.is_none() && tip.seq > self.records) {
+            let reason = format!("its broker had written {} records, and {} are there", tip.seq, self.records);
+            self.bad = Some((self.records + 1, reason));
+        }
+        // The end of a chain is durable before its lock file says so, and so is its seal.
+        let missing = match self.sealed {
+            None if witnesses.is_called_sealed => Some("its lock file says that another chain sealed it, and none did"),
+            None if witnesses.is_called_ended && !self.stopped => {
+                Some("its lock file says that it has its end, which is not there")
+            }
+            _ => None,
+        };
+        if let (None, Some(missing)) = (&self.bad, missing) {
+            self.bad = Some((self.records + 1, missing.into()));
+        }
+    }
+}
 
 /// Returns the chains of which records are missing without a record of their removal. A removed record counts if its
 /// own removal is recorded.
@@ -75,7 +130,7 @@ pub(super) fn judge(chains: &[ChainReport], trouble: Option<String>) -> Vec<Chai
 }
 
 /// Returns what is wrong with a chain that another broker sealed: the number of the first bad record, and the reason.
-pub(super) fn compare(seal: &RecordedSeal, records: u64, end: &RecordHash) -> Option<(u64, String)> {
+fn compare(seal: &RecordedSeal, records: u64, end: &RecordHash) -> Option<(u64, String)> {
     let RecordedSeal { at, by, .. } = seal;
     if records < at.seq {
         let reason = format!("chain {by} sealed it at record {}, and it ends at record {records}", at.seq);
