@@ -5,7 +5,7 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::agent::{Agent, Era};
+use crate::agent::{Agent, Era, Running};
 use crate::test_dir::{TestDir, signal, until};
 
 const PLAIN: &str = "[broker]\nask-timeout = \"1s\"\n[sources.files]\ncommand = [\"@source@\", \"plain\"]\n";
@@ -90,4 +90,22 @@ fn a_launcher_that_was_killed_is_replaced_when_the_next_source_starts() {
     }
     agent.leave();
     dir.assert_nothing_left();
+}
+
+#[test]
+fn serve_says_at_its_start_what_cells_lack_once_and_what_a_program_will_not_find() {
+    let dir = TestDir::new("");
+    fs::write(dir.path("server.py"), "").unwrap();
+    let second = "[sources.second]\ncommand = [\"@source@\", \"plain\", \"./server.py\"]\n";
+    dir.configure(&format!("{PLAIN}{second}"));
+    let (code, said) = Running::start(dir.command(&["serve", "--stdio"])).end();
+    assert_eq!(code, Some(0), "{said}");
+    for name in ["files", "second"] {
+        assert_eq!(said.matches(&format!("{name}: full cell; reads nothing")).count(), 1, "{said}");
+    }
+    // Where the machine has a control group for the broker, nothing is lacking.
+    assert!(said.matches("memory best-effort").count() <= 1, "{said}");
+    assert!(!said.contains("no limit was asked for"), "{said}");
+    assert!(said.contains("source `second`: \"./server.py\" stands beside the configuration"), "{said}");
+    assert!(said.contains("add `cwd = \".\"` to the source"), "{said}");
 }

@@ -1,5 +1,7 @@
 //! Text for people on what a source may touch, and what enforces that.
 
+use std::collections::BTreeMap;
+
 use portcullis::broker::Broker;
 use portcullis::cell::{CellPreview, Strength, display_size};
 use portcullis_osv::OsvCheck;
@@ -96,17 +98,42 @@ fn print_component(cell: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints the cell that each process source will run in, to standard error and before anything is served.
+/// Prints the cell that each process source will run in, to standard error and before anything is served, and what its
+/// configuration gets wrong.
 pub(crate) async fn banner(broker: &Broker) {
+    let (mut count, mut weak) = (0, BTreeMap::<String, Vec<String>>::new());
     for (name, preview) in broker.cell_previews().await {
         match preview {
-            Ok(preview) => said(name.as_str(), &preview).iter().for_each(|line| output::message(line)),
+            Ok(preview) => {
+                said(name.as_str(), &preview).iter().for_each(|line| output::message(line));
+                count += 1;
+                for line in weak_aspects(&preview) {
+                    weak.entry(line).or_default().push(name.to_string());
+                }
+            }
             Err(error) => output::message(&format!(
                 "{BOLD}{name}{BOLD:#}: {BAD}will not start{BAD:#}: {}",
                 escape_hidden(&error.to_string())
             )),
         }
     }
+    for (line, names) in weak {
+        let whose = if names.len() == count && count > 1 { "all cells".to_owned() } else { names.join(", ") };
+        output::message(&format!("{BOLD}{whose}{BOLD:#}: {line}"));
+    }
+    for problem in broker.misconfigured_sources() {
+        output::message(&format!("{BOLD}warning{BOLD:#}: {}", escape_hidden(&problem.message)));
+    }
+}
+
+/// Returns what is limited in a cell but not enforced to the end.
+fn weak_aspects(CellPreview { grant, report, .. }: &CellPreview) -> impl Iterator<Item = String> {
+    let unlimited = if grant.limits.cpu.is_none() { "cpu" } else { "" };
+    let weak = report
+        .aspects
+        .iter()
+        .filter(move |aspect| aspect.strength != Strength::Enforced && aspect.subject != unlimited);
+    weak.map(|aspect| format!("{} {}: {}", aspect.subject, aspect.strength.as_str(), aspect.mechanism))
 }
 
 fn said(name: &str, preview: &CellPreview) -> Vec<String> {
@@ -132,7 +159,5 @@ fn said(name: &str, preview: &CellPreview) -> Vec<String> {
             escape_hidden(registry)
         ));
     }
-    let weak = report.aspects.iter().filter(|aspect| aspect.strength != Strength::Enforced);
-    lines.extend(weak.map(|aspect| format!("  {} {}: {}", aspect.subject, aspect.strength.as_str(), aspect.mechanism)));
     lines
 }

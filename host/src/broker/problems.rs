@@ -71,21 +71,8 @@ impl Broker {
             problems.extend(cedar::unknown(&context.config, &items).into_iter().map(warn));
         }
         problems.extend(flow::unknown(&context.config).into_iter().map(warn));
+        problems.extend(self.misconfigured_sources());
         for (name, upstream) in &context.upstreams {
-            let folder = context.config.file.as_deref().and_then(Path::parent);
-            if let Some(word) = folder.and_then(|folder| upstream.config.misplaced_argument(folder)) {
-                problems.push(warn(format!(
-                    "source `{name}`: {word:?} stands beside the configuration, but the program starts in a private home: \
-                     add `cwd = \".\"` to the source, or write the absolute path"
-                )));
-            }
-            for LiteralVariable { place, variable } in upstream.config.literal_variables() {
-                let variable = variable.map_or_else(|| "a variable".to_owned(), |it| format!("`{it}`"));
-                problems.push(warn(format!(
-                    "source `{name}`: {place} has {variable}, which is not replaced: write the value, or keep it with \
-                     `portcullis secret set NAME` and write `{{ secret = \"NAME\" }}` for a whole value of `env` or `headers`"
-                )));
-            }
             let Some(offered) = found.get(name).and_then(complete) else { continue };
             let items: Vec<&Item> = shown_items(offered).collect();
             let lists =
@@ -97,6 +84,32 @@ impl Broker {
             }
         }
         Ok(problems)
+    }
+
+    /// Returns what is probably a mistake in the tables of sources, whatever they offer: arguments that the program will
+    /// not find, and variables that are left literal.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn misconfigured_sources(&self) -> Vec<ServingProblem> {
+        let context = self.inner.context();
+        let folder = context.config.file.as_deref().and_then(Path::parent);
+        let mut messages = Vec::new();
+        for (name, upstream) in &context.upstreams {
+            if let Some(word) = folder.and_then(|folder| upstream.config.misplaced_argument(folder)) {
+                messages.push(format!(
+                    "source `{name}`: {word:?} stands beside the configuration, but the program starts in a private home: \
+                     add `cwd = \".\"` to the source, or write the absolute path"
+                ));
+            }
+            for LiteralVariable { place, variable } in upstream.config.literal_variables() {
+                let variable = variable.map_or_else(|| "a variable".to_owned(), |it| format!("`{it}`"));
+                messages.push(format!(
+                    "source `{name}`: {place} has {variable}, which is not replaced: write the value, or keep it with \
+                     `portcullis secret set NAME` and write `{{ secret = \"NAME\" }}` for a whole value of `env` or `headers`"
+                ));
+            }
+        }
+        messages.into_iter().map(|message| ServingProblem { fatal: false, message }).collect()
     }
 
     /// Returns the names that are left out under a profile because they are contested.
