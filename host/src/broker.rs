@@ -49,7 +49,7 @@ use crate::digest::Digest;
 use crate::gate::Inbox;
 use crate::item::Item;
 use crate::ledger::{ChainStart, CheckpointKey};
-use crate::lockfile::Acceptance;
+use crate::lockfile::{Acceptance, Lockfile};
 use crate::name::SourceName;
 use crate::plugin::PluginIdentity;
 use crate::session::{ContinuationStore, Session};
@@ -217,6 +217,12 @@ impl Broker {
     #[doc(hidden)]
     pub async fn apply_lock_file(&self) {
         self.inner.apply_lock_file().await;
+    }
+
+    /// Returns the lock file as the sessions see it now. `None` if it cannot be read: whoever needs it says why.
+    #[doc(hidden)]
+    pub async fn lock_file(&self) -> Option<Arc<Lockfile>> {
+        self.inner.context().lock.current().await.ok()
     }
 
     /// Returns what the lock file says of an item.

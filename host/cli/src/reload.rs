@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::OptionFuture;
 use portcullis::broker::{Broker, ReloadSummary};
 use portcullis::config::{Config, ConfigCandidate, ConfigError, PluginRef, TrustStatus, user_trust};
 use portcullis::file_stamp::FileStamp;
-use portcullis::lockfile::Lockfile;
 use portcullis::name::SourceName;
 use tokio::signal::unix::Signal;
 use tokio::time::{Interval, MissedTickBehavior, interval};
@@ -45,16 +45,19 @@ impl ServeArguments {
     }
 }
 
-/// Applies the lock file of a broker whenever it has changed, for as long as the broker runs.
+/// Applies the lock file of a broker whenever it has changed, for as long as the broker runs. One that a program changes
+/// through a mapping of it is applied within 30 seconds, although its times say nothing.
 pub(crate) async fn follow_lock_file(broker: Broker) {
-    let file = Lockfile::path(&broker.config().data_dir);
     let mut looks = looks();
-    let mut applied = FileStamp::at(&file);
+    let mut applied = broker.lock_file().await;
     loop {
         looks.tick().await;
-        // It is always replaced as a whole, so it is complete at each look.
-        let now = FileStamp::at(&file);
-        if now != applied {
+        let now = broker.lock_file().await;
+        let is_same = match (&now, &applied) {
+            (Some(now), Some(applied)) => Arc::ptr_eq(now, applied) || now == applied,
+            (now, applied) => now.is_none() && applied.is_none(),
+        };
+        if !is_same {
             applied = now;
             broker.apply_lock_file().await;
         }
