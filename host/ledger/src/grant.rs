@@ -7,6 +7,8 @@ use portcullis_core::call::{SessionId, now_millis};
 use portcullis_core::digest::Digest;
 use rusqlite::{Connection, Row, Transaction, TransactionBehavior, named_params};
 
+use super::{Event, Ledger, LedgerError};
+
 /// The facts to which a grant is bound. A change of any of them voids the grant.
 #[derive(Debug, Clone)]
 pub struct GrantBinding {
@@ -119,6 +121,26 @@ impl ApprovalGrant {
     }
 }
 
+impl Ledger {
+    /// Stores a grant, after the records that say who gave it. It is stored before them as one that is not valid: where
+    /// no grant can be stored, nothing is recorded of one.
+    ///
+    /// # Errors
+    /// As for [`Ledger::append`]; the grant is then not valid.
+    pub async fn add_grant(
+        &self,
+        grant: ApprovalGrant,
+        events: impl IntoIterator<Item = Event>,
+    ) -> Result<(), LedgerError> {
+        let not_valid = ApprovalGrant { expires_at: 0, ..grant.clone() };
+        self.state(move |conn| put(conn, &not_valid)).await?;
+        for event in events {
+            self.append(event).await?;
+        }
+        self.state(move |conn| put(conn, &grant)).await
+    }
+}
+
 /// One use of a grant by one call.
 #[derive(Debug, Clone)]
 pub struct GrantUse {
@@ -171,9 +193,9 @@ pub(super) fn consume(conn: &Connection, consume: &GrantUse) -> rusqlite::Result
     Ok(changed == 1)
 }
 
-pub(super) fn add(conn: &Connection, grant: &ApprovalGrant) -> rusqlite::Result<()> {
+fn put(conn: &Connection, grant: &ApprovalGrant) -> rusqlite::Result<()> {
     let mut insert = conn.prepare_cached(
-        "INSERT INTO grants (id, principal, source, definition, tool, policies, scope, arguments, session, nonce, \
+        "INSERT OR REPLACE INTO grants (id, principal, source, definition, tool, policies, scope, arguments, session, nonce, \
          created_at, expires_at, uses_left) VALUES (:id, :principal, :source, :definition, :tool, :policies, :scope, \
          :arguments, :session, :nonce, :created_at, :expires_at, :uses_left)",
     )?;

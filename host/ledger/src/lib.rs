@@ -289,15 +289,6 @@ impl Ledger {
         Ok((Some(PendingIntent::new(self.clone(), asked, answer)), slot))
     }
 
-    /// Stores a grant, after the record that says who gave it.
-    ///
-    /// # Errors
-    /// As for [`Ledger::append`]; the grant is then not stored.
-    pub async fn add_grant(&self, grant: ApprovalGrant, event: Event) -> Result<(), LedgerError> {
-        self.write(Some(event)).await?;
-        self.state(move |conn| grant::add(conn, &grant)).await
-    }
-
     /// Returns the live grants that cover a call, oldest first. Another call may spend a returned grant before an
     /// intent takes it.
     ///

@@ -99,7 +99,7 @@ async fn a_call_that_uses_up_a_grant_waits() {
     let ledger = open(dir.path()).await;
     let binding = grants::binding();
     let grant = ApprovalGrant::new(&binding, GrantScope::Arguments, Duration::from_secs(60), None).unwrap();
-    ledger.add_grant(grant.clone(), event(EventKind::GrantAdded)).await.unwrap();
+    ledger.add_grant(grant.clone(), [event(EventKind::GrantAdded)]).await.unwrap();
     let consume = Some(GrantUse { grant: grant.id, binding });
     let (intent, _slot) = queued(&ledger, consume).await;
     intent.expect("it uses up a grant").durable().await.unwrap();

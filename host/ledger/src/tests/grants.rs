@@ -19,7 +19,7 @@ pub(super) fn binding() -> GrantBinding {
 }
 
 async fn add(ledger: &Ledger, grant: &ApprovalGrant) {
-    ledger.add_grant(grant.clone(), event(EventKind::GrantAdded)).await.unwrap();
+    ledger.add_grant(grant.clone(), [event(EventKind::GrantAdded)]).await.unwrap();
 }
 
 async fn used(ledger: &Ledger, grant: &ApprovalGrant, binding: &GrantBinding) -> Result<u64, LedgerError> {
@@ -62,6 +62,21 @@ async fn any_changed_fact_voids_a_grant() {
     assert_eq!(ledger.grants(&other_session).await.unwrap(), [grants[0].clone(), grants[2].clone()]);
     assert!(used(&ledger, &grants[1], &other_session).await.is_err());
     assert!(!kinds(dir.path()).contains(&"call.intent".to_owned()), "no intent where the grant was void");
+}
+
+#[tokio::test]
+async fn nothing_is_recorded_of_a_grant_that_cannot_be_stored() {
+    let dir = folder();
+    let ledger = open(dir.path()).await;
+    let grant = ApprovalGrant::new(&binding(), GrantScope::Principal, HOUR, None).unwrap();
+    let state = dir.path().join("ledger.sqlite");
+    std::fs::rename(&state, dir.path().join("elsewhere")).unwrap();
+    let events = [event(EventKind::CallAnswered), event(EventKind::GrantAdded)];
+    let refused = ledger.add_grant(grant.clone(), events.clone()).await;
+    assert!(matches!(refused, Err(LedgerError::Moved(_))), "{refused:?}");
+    std::fs::rename(dir.path().join("elsewhere"), &state).unwrap();
+    ledger.add_grant(grant, events).await.unwrap();
+    assert_eq!(kinds(dir.path())[1..], ["call.answered", "grant.added"]);
 }
 
 #[tokio::test]

@@ -96,9 +96,8 @@ async fn record(
     let mut grant = ApprovalGrant::new(&pending.terms.binding, remembered, valid_for, uses)
         .map_err(|error| LedgerError::Body(format!("no randomness for a grant: {error}")))?;
     grant.expires_at = until.map_or(grant.expires_at, |until| until.min(grant.expires_at));
-    ledger.append(event).await?;
     let added = json!({ "question": pending.id(), "grant": grant.id, "scope": remembered.as_str(), "expires": grant.expires_at });
     let used = matches!(remembered, GrantScope::Session | GrantScope::Principal).then(|| grant.id.clone());
-    ledger.add_grant(grant, pending.event(EventKind::GrantAdded, added)).await?;
+    ledger.add_grant(grant, [event, pending.event(EventKind::GrantAdded, added)]).await?;
     Ok(used)
 }
