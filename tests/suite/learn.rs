@@ -98,6 +98,40 @@ fn what_is_to_be_written_replaces_what_was_read() {
     assert_eq!((values(&again, "lines"), &again["works"]), (Vec::new(), &json!(true)), "{again}");
 }
 
+/// A file that its cell has alone is a mount point, which the kernel lets nobody rename another file to.
+#[test]
+fn a_file_that_is_saved_by_renaming_another_needs_its_folder() {
+    let dir = needy();
+    // In a folder of which the cell has its own, so that the other file can be made there.
+    let notes = tempfile::tempdir().unwrap();
+    let note = notes.path().join("note.json");
+    fs::write(&note, "old").unwrap();
+    let config = |read: &str, write: &str| {
+        let command = json!(["@source@", "needy", dir.path("config/settings"), note]);
+        dir.configure(&format!(
+            "[sources.needy]\ncommand = {command}\ncell = {{ read = [{:?}{read}], write = [{write}] }}\n",
+            dir.path("config/settings")
+        ));
+    };
+    let call = json!({ "tool": "save_note", "arguments": { "path": note, "text": "new" } });
+    fs::write(dir.path("calls.jsonl"), call.to_string()).unwrap();
+    let learned = || report(&dir.run(&["--json", "learn", "needy", "--calls", "calls.jsonl"]));
+    let folder = ("write".to_owned(), notes.path().display().to_string());
+    for (read, write) in [(format!(", {note:?}"), String::new()), (String::new(), format!("{note:?}"))] {
+        config(&read, &write);
+        let found = learned();
+        assert_eq!(
+            (values(&found, "lines"), &found["calls"][0]["enforced"]),
+            (vec![folder.clone()], &json!(false)),
+            "{found}"
+        );
+    }
+    config("", &format!("{:?}", notes.path()));
+    let found = learned();
+    assert_eq!((values(&found, "lines"), &found["calls"][0]["enforced"]), (Vec::new(), &json!(true)), "{found}");
+    assert_eq!(fs::read_to_string(&note).unwrap(), "new");
+}
+
 #[test]
 fn without_a_person_nothing_is_opened_or_written() {
     let dir = needy();

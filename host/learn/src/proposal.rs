@@ -191,6 +191,8 @@ impl Proposal {
 struct Wanted {
     read: BTreeMap<PathBuf, Vec<String>>,
     write: BTreeMap<PathBuf, Vec<String>>,
+    /// The folders in `write` in which something is replaced or removed.
+    replaced: BTreeSet<PathBuf>,
     /// Hosts, each with the ports that are known.
     hosts: BTreeMap<String, (BTreeSet<u16>, Vec<String>)>,
     withheld: BTreeMap<(CellKey, PathBuf), (Vec<String>, &'static str)>,
@@ -199,19 +201,27 @@ struct Wanted {
 impl Wanted {
     fn path(&mut self, path: &Path, attempt: &RecordedAttempt, facts: &SourceFacts) {
         let needs = match (attempt.action, attempt.availability) {
-            (AttemptAction::Write, AttemptAvailability::Hidden | AttemptAvailability::ReadOnly) => CellKey::Write,
+            (AttemptAction::Write, AttemptAvailability::Hidden | AttemptAvailability::ReadOnly)
+            | (
+                AttemptAction::Replace,
+                AttemptAvailability::Hidden | AttemptAvailability::ReadOnly | AttemptAvailability::Alone,
+            ) => CellKey::Write,
             (_, AttemptAvailability::Hidden) => CellKey::Read,
             _ => return,
         };
+        // Replacing a file changes its folder: a cell that has the file alone refuses that.
+        let replaced = attempt.action == AttemptAction::Replace;
+        let entry = if replaced { path.parent().unwrap_or(path) } else { path };
         let home = facts.home.as_deref();
         let credential = is_credential(path, home);
+        let is_named = facts.named.iter().any(|named| path.starts_with(named));
         let named =
-            facts.named.iter().filter(|named| path.starts_with(named)).max_by_key(|named| named.as_os_str().len());
+            facts.named.iter().filter(|named| entry.starts_with(named)).max_by_key(|named| named.as_os_str().len());
         let target = match named {
             Some(named) => named.clone(),
-            None if is_noise(path, facts.inside.iter().chain(&facts.named)) && !credential => return,
+            None if !is_named && is_noise(path, facts.inside.iter().chain(&facts.named)) && !credential => return,
             // What does not exist yet is made in the folder that does.
-            None => match path.ancestors().find(|above| above.symlink_metadata().is_ok()) {
+            None => match entry.ancestors().find(|above| above.symlink_metadata().is_ok()) {
                 // No grant may lead through a link.
                 Some(above) => above.canonicalize().unwrap_or_else(|_| above.to_owned()),
                 None => return,
@@ -232,7 +242,12 @@ impl Wanted {
                 let withheld = self.withheld.entry((needs, path.to_owned())).or_insert((Vec::new(), reason));
                 withheld.0.push(evidence);
             }
-            (None, CellKey::Write) => self.write.entry(target).or_default().push(evidence),
+            (None, CellKey::Write) => {
+                if replaced {
+                    self.replaced.insert(target.clone());
+                }
+                self.write.entry(target).or_default().push(evidence);
+            }
             (None, _) => self.read.entry(target).or_default().push(evidence),
         }
     }
@@ -250,16 +265,19 @@ impl Wanted {
     }
 
     fn proposal(self, facts: &SourceFacts) -> Proposal {
-        let Self { read, write, hosts, withheld } = self;
+        let Self { read, write, replaced, hosts, withheld } = self;
         let write = outermost(gathered(write, facts));
         let mut read = outermost(gathered(read, facts));
         read.retain(|path, _| !path.ancestors().any(|above| write.contains_key(above)));
+        let why = "it replaces or removes files there, which a cell that opens them one by one refuses";
         let paths = |key: CellKey, found: BTreeMap<PathBuf, Vec<String>>| {
-            found
-                .into_iter()
-                .map(move |(path, evidence)| line(key, path.to_string_lossy().into_owned(), evidence, None))
+            let remark = |path: &Path| (key == CellKey::Write && replaced.contains(path)).then_some(why);
+            let of = |(path, evidence): (PathBuf, _)| {
+                line(key, path.to_string_lossy().into_owned(), evidence, remark(&path))
+            };
+            found.into_iter().map(of).collect::<Vec<_>>()
         };
-        let mut lines: Vec<CellLine> = paths(CellKey::Read, read).chain(paths(CellKey::Write, write)).collect();
+        let mut lines = [paths(CellKey::Read, read), paths(CellKey::Write, write)].concat();
         for (host, (ports, evidence)) in hosts {
             let remark = ports.is_empty().then_some("the port is a guess: only the name was asked for");
             let ports = if ports.is_empty() { BTreeSet::from([HTTPS]) } else { ports };
@@ -348,6 +366,7 @@ fn said(attempt: &RecordedAttempt) -> String {
         AttemptAction::Look => "looked at",
         AttemptAction::Read => "read",
         AttemptAction::Write => "wrote",
+        AttemptAction::Replace => "replaced, renamed or removed",
         AttemptAction::Execute => "executed",
         AttemptAction::Connect => "asked for",
         AttemptAction::Call => "called",
@@ -357,6 +376,7 @@ fn said(attempt: &RecordedAttempt) -> String {
         AttemptAvailability::Absent => ", which does not exist",
         AttemptAvailability::Hidden => ", which exists outside",
         AttemptAvailability::ReadOnly => ", which it may only read",
+        AttemptAvailability::Alone => ", which its cell has without the folder",
         AttemptAvailability::Denied => ", which was refused",
     };
     let who = if program.is_empty() { "the source".to_owned() } else { shortened(program, MAX_PROGRAM_CHARS) };

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::send;
 
 /// Serves until its input ends. It does not start without the file `settings`. `read_note` and `write_note` use a path,
-/// `lookup` resolves a host, `socket` makes a socket that
+/// `save_note` writes another file and renames it to a path, `lookup` resolves a host, `socket` makes a socket that
 /// every cell denies, and `peek` reads a key from the home beside the settings.
 pub(crate) fn run(settings: &str) -> ! {
     if let Err(error) = std::fs::read_to_string(settings) {
@@ -47,6 +47,7 @@ fn tools() -> Value {
     json!([
         { "name": "read_note", "inputSchema": with(json!({ "path": text }), json!(["path"])) },
         { "name": "write_note", "inputSchema": with(json!({ "path": text, "text": text }), json!(["path", "text"])) },
+        { "name": "save_note", "inputSchema": with(json!({ "path": text, "text": text }), json!(["path", "text"])) },
         { "name": "lookup", "inputSchema": with(json!({}), json!([])) },
         { "name": "peek", "inputSchema": with(json!({}), json!([])) },
         { "name": "socket", "inputSchema": with(json!({}), json!([])) },
@@ -64,6 +65,11 @@ fn call(params: &Value, key: &Path) -> Value {
     let done = match params.get("name").and_then(Value::as_str).unwrap_or_default() {
         "read_note" => named(Path::new(argument("path"))),
         "write_note" => std::fs::write(argument("path"), argument("text")).map(|()| "written".to_owned()),
+        "save_note" => {
+            let new = format!("{}.tmp", argument("path"));
+            let saved = std::fs::write(&new, argument("text")).and_then(|()| std::fs::rename(&new, argument("path")));
+            saved.map(|()| "saved".to_owned())
+        }
         "lookup" => "api.example.test:443".to_socket_addrs().map(|found| format!("{found:?}")),
         "socket" => UnixDatagram::unbound().map(|_| "made".to_owned()),
         _ => named(key),

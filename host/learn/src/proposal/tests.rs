@@ -41,6 +41,40 @@ fn what_a_person_named_is_granted_as_a_whole() {
 }
 
 #[test]
+fn a_file_that_is_replaced_or_removed_needs_its_folder() {
+    let home = home();
+    let folder = home.path().join("data");
+    std::fs::create_dir(&folder).unwrap();
+    let file = folder.join("notes.json");
+    std::fs::write(&file, "").unwrap();
+    let facts = SourceFacts { named: vec![file.clone()], home: Some(home.path().to_owned()), ..SourceFacts::default() };
+    let on = |action, availability| attempt(action, AttemptSubject::Path(file.clone()), availability);
+    let written = Proposal::of(&[on(AttemptAction::Write, AttemptAvailability::ReadOnly)], &facts);
+    assert_eq!(
+        values(&written.lines),
+        [("write", file.display().to_string())],
+        "what is written in place is not widened"
+    );
+    for availability in [AttemptAvailability::Hidden, AttemptAvailability::ReadOnly, AttemptAvailability::Alone] {
+        let attempts = [on(AttemptAction::Read, AttemptAvailability::Hidden), on(AttemptAction::Replace, availability)];
+        let proposal = Proposal::of(&attempts, &facts);
+        assert_eq!(values(&proposal.lines), [("write", folder.display().to_string())], "{proposal:?}");
+        assert!(proposal.lines.first().unwrap().remark.unwrap().contains("replaces"), "{proposal:?}");
+    }
+    // The folder that the command names contains what is replaced, so nothing wider is needed.
+    let facts = SourceFacts { named: vec![folder.clone()], ..facts };
+    let proposal = Proposal::of(&[on(AttemptAction::Replace, AttemptAvailability::ReadOnly)], &facts);
+    assert_eq!(values(&proposal.lines), [("write", folder.display().to_string())]);
+    // A whole home is too much for one file in it.
+    let file = home.path().join("notes.json");
+    std::fs::write(&file, "").unwrap();
+    let facts = SourceFacts { named: vec![file.clone()], ..facts };
+    let moved = attempt(AttemptAction::Replace, AttemptSubject::Path(file), AttemptAvailability::Alone);
+    let proposal = Proposal::of(&[moved], &facts);
+    assert!(proposal.is_empty() && proposal.withheld.len() == 1, "{proposal:?}");
+}
+
+#[test]
 fn many_files_of_a_folder_are_the_folder_and_few_are_themselves() {
     let home = home();
     let folder = home.path().join("models/small");
