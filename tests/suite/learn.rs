@@ -98,6 +98,28 @@ fn what_is_to_be_written_replaces_what_was_read() {
     assert_eq!((values(&again, "lines"), &again["works"]), (Vec::new(), &json!(true)), "{again}");
 }
 
+#[test]
+fn calls_that_failed_are_listed_with_the_first_line_of_why() {
+    let dir = needy();
+    let settings = dir.path("config/settings").display().to_string();
+    let config = fs::read_to_string(dir.path("portcullis.toml")).unwrap();
+    dir.configure(
+        &config.replace("[sources.other]", &format!("cell = {{ read = [\"{settings}\"] }}\n\n[sources.other]")),
+    );
+    let call = |path: &str| json!({ "tool": "read_note", "arguments": { "path": dir.path(path) } }).to_string();
+    fs::write(dir.path("calls.jsonl"), [call("nowhere/1"), call("config/settings")].join("\n")).unwrap();
+    let ran = dir.run(&["learn", "needy", "--calls", "calls.jsonl"]);
+    assert!(ran.err.contains("1 call failed") && ran.err.contains("may be missing"), "{}", ran.err);
+    let why = format!("read_note: No such file or directory (os error 2): '{}'", dir.path("nowhere/1").display());
+    assert!(ran.err.contains(&why) && !ran.err.contains("lacks nothing"), "{}", ran.err);
+    let found = report(&dir.run(&["--json", "learn", "needy", "--calls", "calls.jsonl"]));
+    assert!(found["calls"][0]["failure"].as_str().unwrap().starts_with("No such file"), "{found}");
+    assert_eq!(found["calls"][1]["failure"], Value::Null, "{found}");
+    fs::write(dir.path("calls.jsonl"), call("config/settings")).unwrap();
+    let ran = dir.run(&["learn", "needy", "--calls", "calls.jsonl"]);
+    assert!(ran.err.contains("lacks nothing that was tried") && !ran.err.contains("failed"), "{}", ran.err);
+}
+
 /// A file that its cell has alone is a mount point, which the kernel lets nobody rename another file to.
 #[test]
 fn a_file_that_is_saved_by_renaming_another_needs_its_folder() {

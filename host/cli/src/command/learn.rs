@@ -353,7 +353,11 @@ impl Learned {
 
     fn to_json(&self, source: &SourceName, written: Option<&Path>) -> serde_json::Value {
         let calls = self.recorded.calls.iter().zip(&self.enforced.calls);
-        let calls = calls.map(|(then, now)| json!({ "tool": then.tool, "arguments": then.arguments, "recorded": then.ok, "enforced": now.ok }));
+        let calls = calls.map(|(then, now)| {
+            let (tool, arguments, failure) =
+                (&then.tool, &then.arguments, now.failure.as_ref().or(then.failure.as_ref()));
+            json!({ "tool": tool, "arguments": arguments, "recorded": then.ok, "enforced": now.ok, "failure": failure })
+        });
         json!({
             "source": source,
             "lines": self.lines,
