@@ -1,7 +1,7 @@
 //! A source that needs files and a host, and that tries to read what it does not need.
 
 use std::io::BufRead as _;
-use std::net::ToSocketAddrs as _;
+use std::net::{TcpStream, ToSocketAddrs as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::exit;
@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use crate::send;
 
 /// Serves until its input ends. It does not start without the file `settings`. `read_note` and `write_note` use a path,
-/// `save_note` writes another file and renames it to a path, `lookup` resolves a host, `socket` makes a socket that
+/// `save_note` writes another file and renames it to a path, `lookup` resolves a host, `dial` connects to a port of
+/// another, `socket` makes a socket that
 /// every cell denies, and `peek` reads a key from the home beside the settings.
 pub(crate) fn run(settings: &str) -> ! {
     if let Err(error) = std::fs::read_to_string(settings) {
@@ -49,6 +50,7 @@ fn tools() -> Value {
         { "name": "write_note", "inputSchema": with(json!({ "path": text, "text": text }), json!(["path", "text"])) },
         { "name": "save_note", "inputSchema": with(json!({ "path": text, "text": text }), json!(["path", "text"])) },
         { "name": "lookup", "inputSchema": with(json!({}), json!([])) },
+        { "name": "dial", "inputSchema": with(json!({}), json!([])) },
         { "name": "peek", "inputSchema": with(json!({}), json!([])) },
         { "name": "socket", "inputSchema": with(json!({}), json!([])) },
     ])
@@ -71,6 +73,7 @@ fn call(params: &Value, key: &Path) -> Value {
             saved.map(|()| "saved".to_owned())
         }
         "lookup" => "api.example.test:443".to_socket_addrs().map(|found| format!("{found:?}")),
+        "dial" => TcpStream::connect("db.example.test:4711").map(|_| "connected".to_owned()),
         "socket" => UnixDatagram::unbound().map(|_| "made".to_owned()),
         _ => named(key),
     };

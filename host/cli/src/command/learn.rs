@@ -138,6 +138,7 @@ pub(crate) fn switches(broker: &Broker) {
         let facts = SourceFacts { inside: inside(broker, name), ..source_facts(broker, name) };
         let attempts = broker.recording(name).map(|recording| recording.attempts()).unwrap_or_default();
         let mut proposal = Proposal::of(&attempts, &facts);
+        proposal.guess_ports();
         proposal.withhold(&broker.config().own_files());
         show::switches(&proposal);
     }
@@ -208,6 +209,7 @@ pub(crate) async fn recorded_run(
     broker.shutdown().await;
     let driven = driven?;
     let mut proposal = Proposal::of(&attempts, &facts);
+    proposal.guess_ports();
     proposal.withhold(&config.own_files());
     Ok(RecordedRun { driven, facts, recording, usage, proposal })
 }

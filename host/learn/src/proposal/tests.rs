@@ -126,7 +126,12 @@ fn credentials_and_whole_homes_are_named_and_not_proposed() {
 fn a_host_is_proposed_with_its_port_and_a_guess_is_called_one() {
     let attempts =
         [refused("API.Example.com", None), refused("db.example.com", Some(5432)), refused("_bad name", None)];
-    let proposal = Proposal::of(&attempts, &SourceFacts::default());
+    let mut proposal = Proposal::of(&attempts, &SourceFacts::default());
+    assert_eq!(values(&proposal.lines), [("network", "db.example.com:5432".to_owned())], "no port that was not tried");
+    assert_eq!(values(&proposal.looked_up), [("network", "api.example.com:PORT".to_owned())]);
+    assert!(proposal.looked_up.first().unwrap().remark.unwrap().contains("no connection was tried"), "{proposal:?}");
+    proposal.guess_ports();
+    proposal.lines.sort_by(|a, b| a.value.cmp(&b.value));
     let expected = [("network", "api.example.com:443".to_owned()), ("network", "db.example.com:5432".to_owned())];
     assert_eq!(values(&proposal.lines), expected);
     assert!(proposal.lines.first().unwrap().remark.is_some() && proposal.lines.last().unwrap().remark.is_none());
@@ -176,6 +181,7 @@ fn what_only_a_person_can_agree_to_is_withheld_where_nobody_is_asked() {
     let attempts =
         [hidden(AttemptAction::Read, &letters), hidden(AttemptAction::Read, &docs), refused("api.test", None)];
     let mut proposal = Proposal::of(&attempts, &facts);
+    proposal.guess_ports();
     assert_eq!(proposal.lines.len(), 3, "{proposal:?}");
     proposal.withhold_unnamed(&facts);
     let kept = [("read", docs.display().to_string()), ("network", "api.test:443".to_owned())];
@@ -224,6 +230,11 @@ fn a_source_that_searches_gets_no_endless_proposal() {
     let attempts: Vec<_> = (0..1000).map(|n| refused(&format!("h{n}.example.test"), Some(443))).collect();
     let proposal = Proposal::of(&attempts, &SourceFacts::default());
     assert_eq!((proposal.lines.len(), proposal.withheld.len()), (MAX_LINES, MAX_WITHHELD));
+    let attempts: Vec<_> = (0..1000).map(|n| refused(&format!("h{n}.example.test"), None)).collect();
+    let mut proposal = Proposal::of(&attempts, &SourceFacts::default());
+    assert_eq!((proposal.lines.len(), proposal.looked_up.len()), (0, MAX_WITHHELD));
+    proposal.guess_ports();
+    assert!(proposal.lines.len() <= MAX_LINES && proposal.looked_up.is_empty());
 }
 
 #[test]
