@@ -114,7 +114,7 @@ pub struct CellProposal {
 }
 
 impl From<Proposal> for CellProposal {
-    fn from(Proposal { lines, withheld, looked_up }: Proposal) -> Self {
+    fn from(Proposal { lines, withheld, looked_up, .. }: Proposal) -> Self {
         Self { lines, withheld, looked_up }
     }
 }

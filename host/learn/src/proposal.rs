@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use self::evidence::said;
 use super::calls::EXAMPLE_HOST;
-use super::noise::{is_noise, is_too_wide};
+use super::noise::{is_bytecode, is_noise, is_too_wide};
 
 /// The largest number of attempts that are shown for a line.
 const MAX_EVIDENCE: usize = 3;
@@ -117,6 +117,8 @@ pub struct Proposal {
     /// The hosts whose names were looked up and to which no connection was tried, each with the word `PORT` in place of
     /// a port.
     pub looked_up: Vec<CellLine>,
+    /// The number of files and folders of Python's bytecode that the source could not write. It works without them.
+    pub bytecode: usize,
 }
 
 impl Proposal {
@@ -217,6 +219,7 @@ struct Wanted {
     /// Hosts, each with the ports that are known.
     hosts: BTreeMap<String, (BTreeSet<u16>, Vec<String>)>,
     withheld: BTreeMap<(CellKey, PathBuf), (Vec<String>, &'static str)>,
+    bytecode: usize,
 }
 
 impl Wanted {
@@ -230,6 +233,10 @@ impl Wanted {
             (_, AttemptAvailability::Hidden) => CellKey::Read,
             _ => return,
         };
+        if needs == CellKey::Write && is_bytecode(path) {
+            self.bytecode += 1;
+            return;
+        }
         // Replacing a file changes its folder: a cell that has the file alone refuses that.
         let replaced = attempt.action == AttemptAction::Replace;
         let entry = if replaced { path.parent().unwrap_or(path) } else { path };
@@ -286,7 +293,7 @@ impl Wanted {
     }
 
     fn proposal(self, facts: &SourceFacts) -> Proposal {
-        let Self { read, write, replaced, hosts, withheld } = self;
+        let Self { read, write, replaced, hosts, withheld, bytecode } = self;
         let write = outermost(gathered(write, facts));
         let mut read = outermost(gathered(read, facts));
         read.retain(|path, _| !path.ancestors().any(|above| write.contains_key(above)));
@@ -325,7 +332,7 @@ impl Wanted {
         for line in lines.iter_mut().filter(|line| line.key != CellKey::Network && holds_key(Path::new(&line.value))) {
             line.remark = Some("it holds a file that may keep keys or passwords");
         }
-        Proposal { lines, withheld: withheld.chain(beyond).take(MAX_WITHHELD).collect(), looked_up }
+        Proposal { lines, withheld: withheld.chain(beyond).take(MAX_WITHHELD).collect(), looked_up, bytecode }
     }
 }
 

@@ -81,6 +81,8 @@ struct Learned {
     lines: Vec<CellLine>,
     /// The attempts that were seen and are not proposed, each with the reason.
     withheld: Vec<CellLine>,
+    /// The number of files and folders of Python's bytecode that it could not write in the last recorded round.
+    bytecode: usize,
     /// Variables that the source's messages name or its code reads, and that it is not given.
     variables: WantedVariables,
     /// The last recorded round.
@@ -219,7 +221,7 @@ async fn learn(mut config: Config, name: &SourceName, script: &CallScript, yes: 
     let (mut lines, mut variables, mut open) = (Vec::new(), WantedVariables::of(&config, name), false);
     let (mut denied, mut unrecorded, mut usage) = (BTreeSet::new(), 0, CellUsage::default());
     let mut round = 1;
-    let (recorded, withheld) = loop {
+    let (recorded, withheld, bytecode) = loop {
         let RecordedRun { driven, facts, recording, usage: used, mut proposal } =
             recorded_run(&mut config, name, script).await?;
         denied.extend(recording.attempts().iter().filter_map(denied_call));
@@ -239,13 +241,13 @@ async fn learn(mut config: Config, name: &SourceName, script: &CallScript, yes: 
             .filter(|line| !cell_of(&config, name).is_some_and(|cell| has(cell, line)))
             .collect();
         if fresh.is_empty() {
-            break (driven, proposal.withheld);
+            break (driven, proposal.withheld, proposal.bytecode);
         }
         show::round(round, &fresh);
         if round == MAX_ROUNDS || (!yes && !agree("Run it again with these?").await?) {
             open = true;
             lines.extend(fresh);
-            break (driven, proposal.withheld);
+            break (driven, proposal.withheld, proposal.bytecode);
         }
         for line in &fresh {
             add(cell(&mut config, name)?, line);
@@ -262,6 +264,7 @@ async fn learn(mut config: Config, name: &SourceName, script: &CallScript, yes: 
     Ok(Learned {
         lines: minimal(lines),
         withheld,
+        bytecode,
         variables,
         recorded,
         enforced,
@@ -364,6 +367,7 @@ impl Learned {
             "source": source,
             "lines": self.lines,
             "withheld": self.withheld,
+            "bytecode": self.bytecode,
             "variables": self.variables.to_json(),
             "denied": self.denied,
             "unrecorded": self.unrecorded,

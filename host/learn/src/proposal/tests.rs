@@ -277,3 +277,29 @@ fn compiled_modules_beside_a_python_program_are_no_need() {
     let facts = SourceFacts { inside: vec![program], home: Some(home.path().to_owned()), ..SourceFacts::default() };
     assert!(Proposal::of(&attempts, &facts).is_empty());
 }
+
+#[test]
+fn refused_bytecode_is_counted_and_hides_no_other_write() {
+    let home = home();
+    // An installed package is in a data folder, of which nothing is proposed, and an own one in a folder that is named.
+    let (installed, own) = (home.path().join(".portcullis/packages/lib"), home.path().join("app"));
+    [&installed, &own].into_iter().for_each(|folder| std::fs::create_dir_all(folder).unwrap());
+    let facts = SourceFacts { named: vec![own.clone()], home: Some(home.path().to_owned()), ..SourceFacts::default() };
+    let write =
+        |path: PathBuf| attempt(AttemptAction::Write, AttemptSubject::Path(path), AttemptAvailability::ReadOnly);
+    let bytecode = |n: usize| write(installed.join(format!("{n}/__pycache__/a.cpython-312.pyc.1")));
+    let mut attempts: Vec<_> = (0..70).map(bytecode).collect();
+    attempts.push(write(own.join("__pycache__")));
+    let proposal = Proposal::of(&attempts, &facts);
+    assert_eq!((&*proposal.lines, &*proposal.withheld, proposal.bytecode), (&[][..], &[][..], 71), "{proposal:?}");
+    attempts.push(write(installed.join("state.db")));
+    attempts.push(write(own.join("notes.txt")));
+    let proposal = Proposal::of(&attempts, &facts);
+    assert_eq!(values(&proposal.lines), [("write", own.display().to_string())], "{proposal:?}");
+    assert_eq!(values(&proposal.withheld), [("write", installed.join("state.db").display().to_string())]);
+    // What is kept in such a folder and read is no bytecode that Python tries to write.
+    std::fs::create_dir_all(home.path().join(".ssh/__pycache__")).unwrap();
+    std::fs::write(home.path().join(".ssh/__pycache__/id_rsa"), "").unwrap();
+    let read = hidden(AttemptAction::Read, &home.path().join(".ssh/__pycache__/id_rsa"));
+    assert_eq!(Proposal::of(&[read], &facts).withheld.len(), 1);
+}

@@ -30,6 +30,7 @@ pub(super) fn learned(learned: &Learned) {
         output::message(&format!("{BOLD}tried, and not proposed{BOLD:#}"));
         learned.withheld.iter().for_each(|line| output::message(&described(line)));
     }
+    bytecode(learned.bytecode);
     if !learned.variables.is_empty() {
         output::message(&format!(
             "{BOLD}variables that it was not given{BOLD:#}: `env` of the source gives it those that it needs"
@@ -122,6 +123,15 @@ pub(super) fn switches(proposal: &Proposal) {
     if !proposal.withheld.is_empty() {
         output::message(&format!("{BOLD}tried, and not proposed{BOLD:#}"));
         proposal.withheld.iter().for_each(|line| output::message(&described(line)));
+    }
+    bytecode(proposal.bytecode);
+}
+
+/// Says in one line that Python's bytecode was not written, which would be a line for each module.
+fn bytecode(refused: usize) {
+    if refused > 0 {
+        let paths = output::counted(refused, "path");
+        output::message(&format!("not written: {paths} of Python's bytecode (`__pycache__`), which it works without"));
     }
 }
 
