@@ -216,6 +216,46 @@ fn a_failure_that_the_cell_causes_names_the_line_that_allows_it() {
 }
 
 #[test]
+fn a_failure_names_the_folder_that_is_to_be_written_and_what_the_command_names_in_tmp() {
+    let dir = needy();
+    let (settings, docs) = (dir.path("config/settings"), dir.path("notes"));
+    let notes = tempfile::tempdir().unwrap();
+    let note = notes.path().join("note.json");
+    fs::write(&note, "old").unwrap();
+    let config = |settings: &Path, read: &str, write: &str| {
+        let command = json!(["@source@", "needy", settings, note]);
+        dir.configure(&format!(
+            "[sources.needy]\ncommand = {command}\ncell = {{ read = [{read}], write = [{write}] }}\n\n\
+             [profiles.default]\napprove = \"never\"\n",
+        ));
+    };
+    let line = |key: &str, path: &Path| format!("add `{key} = [\"{}\"]`", path.display());
+    let save = json!({ "path": note, "text": "new" });
+    config(&settings, &format!("{settings:?}"), &format!("{note:?}"));
+    let (busy, _) = failed(&dir, "needy__save_note", &save);
+    assert!(busy.contains("make, replace or remove") && busy.contains(&line("write", notes.path())), "{busy}");
+
+    config(&settings, &format!("{settings:?}, {docs:?}"), "");
+    let (hidden, _) = failed(&dir, "needy__read_note", &json!({ "path": note }));
+    assert!(hidden.contains(&line("read", &note)), "its command names it: {hidden}");
+    let (beside, _) = failed(&dir, "needy__read_note", &json!({ "path": notes.path().join("other.json") }));
+    assert!(beside.contains(&line("read", &notes.path().join("other.json"))), "{beside}");
+    let (own, _) = failed(&dir, "needy__read_note", &json!({ "path": "/tmp/of-its-own/file" }));
+    assert!(!own.contains("[portcullis"), "a cell has a /tmp of its own: {own}");
+    let (refused, _) = failed(&dir, "needy__write_note", &json!({ "path": docs.join("new"), "text": "new" }));
+    assert!(
+        refused.contains(&line("write", &docs.join("new"))) && refused.contains(&line("write", &docs)),
+        "{refused}"
+    );
+
+    // The person is told that there is no such file, so that opening it alone would not help.
+    config(&dir.path("config/none"), "", "");
+    let checked = dir.run(&["check"]).out;
+    assert!(checked.contains(&line("read", &dir.path("config/none"))), "{checked}");
+    assert!(checked.contains("it does not exist outside; if the source is to make it"), "{checked}");
+}
+
+#[test]
 fn a_wrapped_server_that_is_widely_used_is_told_what_it_needs() {
     let dir = needy();
     let wrapped = |switches: &[&str]| {

@@ -60,22 +60,22 @@ fn call(params: &Value, key: &Path) -> Value {
     let argument =
         |name: &str| params.pointer(&format!("/arguments/{name}")).and_then(Value::as_str).unwrap_or_default();
     // As programs say it.
-    let named = |path: &Path| {
-        std::fs::read_to_string(path)
-            .map_err(|error| std::io::Error::new(error.kind(), format!("{error}: '{}'", path.display())))
-    };
+    fn named<T>(path: &Path, done: std::io::Result<T>) -> std::io::Result<T> {
+        done.map_err(|error| std::io::Error::new(error.kind(), format!("{error}: '{}'", path.display())))
+    }
+    let path = Path::new(argument("path"));
     let done = match params.get("name").and_then(Value::as_str).unwrap_or_default() {
-        "read_note" => named(Path::new(argument("path"))),
-        "write_note" => std::fs::write(argument("path"), argument("text")).map(|()| "written".to_owned()),
+        "read_note" => named(path, std::fs::read_to_string(path)),
+        "write_note" => named(path, std::fs::write(path, argument("text")).map(|()| "written".to_owned())),
         "save_note" => {
-            let new = format!("{}.tmp", argument("path"));
-            let saved = std::fs::write(&new, argument("text")).and_then(|()| std::fs::rename(&new, argument("path")));
-            saved.map(|()| "saved".to_owned())
+            let new = path.with_extension("tmp");
+            let made = named(&new, std::fs::write(&new, argument("text")));
+            made.and_then(|()| named(path, std::fs::rename(&new, path))).map(|()| "saved".to_owned())
         }
         "lookup" => "api.example.test:443".to_socket_addrs().map(|found| format!("{found:?}")),
         "dial" => TcpStream::connect("db.example.test:4711").map(|_| "connected".to_owned()),
         "socket" => UnixDatagram::unbound().map(|_| "made".to_owned()),
-        _ => named(key),
+        _ => named(key, std::fs::read_to_string(key)),
     };
     let (text, failed) = match done {
         Ok(text) => (text, false),
