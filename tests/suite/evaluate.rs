@@ -110,6 +110,27 @@ fn the_reports_say_the_same_to_people_and_to_programs() {
 }
 
 #[test]
+fn only_a_port_that_was_tried_is_proposed() {
+    let dir = TestDir::new("");
+    let source = source_program("portcullis-test-source").display().to_string();
+    let needy = |more: &[&str]| {
+        dir.run(&[&["evaluate", "--idle", "0"], more, &["--", &source, "needy", "/proc/self/status"]].concat())
+    };
+    let report = report(&needy(&["--json"]));
+    let hosts = |list: &str| {
+        let lines = report["cell"][list].as_array().unwrap().iter().filter(|line| line["key"] == "network");
+        lines.map(|line| line["value"].as_str().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(hosts("lines"), ["db.example.test:4711"], "nobody answers there, but it was tried: {report:#}");
+    assert_eq!(hosts("looked_up"), ["api.example.test:PORT"], "{report:#}");
+    let shown = needy(&["--html", "report.html"]).out;
+    let line = "not: network = [\"api.example.test:PORT\"]  (only its name was looked up, and no connection was tried";
+    assert!(shown.contains(line) && !shown.contains("api.example.test:443"), "{shown}");
+    let html = fs::read_to_string(dir.path("report.html")).unwrap();
+    assert!(html.contains("api.example.test:PORT") && html.contains("no connection was tried"), "{html}");
+}
+
+#[test]
 fn what_cannot_be_judged_has_an_exit_code_of_its_own() {
     let dir = TestDir::new("");
     let source = source_program("portcullis-test-source").display().to_string();

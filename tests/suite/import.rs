@@ -80,19 +80,28 @@ fn the_five_servers_of_a_cursor_file_become_sources_with_cells_and_their_secrets
     }
     assert_eq!(dir.secret("tickets-authorization"), "Bearer live-tickets");
     assert_eq!(dir.secret("search-tavily-api-key"), "live-tavily");
-    says(&ran, &["secrets are stored", "it is not trusted as it is now"]);
+    says(&ran, &["secrets are stored", "nothing of it is trusted yet: `portcullis trust "]);
     let file = dir.path("home/.cursor/mcp.json").display().to_string();
     let left =
         format!("left to do:\n  portcullis check\n  portcullis connect cursor\n  remove these servers from {file} ");
     says(&ran, &[&left, "without a cell"]);
 
-    assert!(!ran.err.contains("nothing is known of what it needs"), "each of them is known: {}", ran.err);
+    assert!(!ran.err.contains("portcullis learn"), "each of them is known: {}", ran.err);
 
-    // The cells count once somebody has seen them, and then the configuration is good.
-    refuses(&dir.run(&["tools"]), &["so it is not used"]);
+    // The cells count once somebody has seen them, and then the configuration is good. Until then nothing is a change.
+    refuses(&dir.run(&["--json", "tools"]), &["is not trusted yet, so it is not used", "portcullis trust"]);
+    let diagnosis = dir.run(&["doctor"]);
+    assert!(diagnosis.out.contains("is not trusted yet, so it is not used"), "{}", diagnosis.out);
+    let listed = dir.run(&["trust", "--list"]);
+    assert!(listed.out.contains("not trusted yet"), "{}", listed.out);
     let shown = dir.run(&["trust", "--yes"]);
     works(&shown);
-    says(&shown, &["is not what you trusted", open.to_str().unwrap()]);
+    says(&shown, &["is not trusted yet. It would do this", open.to_str().unwrap(), "source search: "]);
+    assert!(!shown.err.contains("you trusted"), "{}", shown.err);
+    let config = fs::read_to_string(dir.path("portcullis.toml")).unwrap();
+    fs::write(dir.path("portcullis.toml"), format!("{config}\n# Changed.\n")).unwrap();
+    refuses(&dir.run(&["--json", "tools"]), &["is not what you trusted, so it is not used"]);
+    fs::write(dir.path("portcullis.toml"), config).unwrap();
     // The packages are on no registry here, so `check` reports their sources as missing, and nothing else.
     let checked = dir.run(&["--json", "check"]);
     let report: serde_json::Value = serde_json::from_str(&checked.out).unwrap_or_else(|_| panic!("{}", checked.err));
@@ -106,6 +115,31 @@ fn the_five_servers_of_a_cursor_file_become_sources_with_cells_and_their_secrets
     works(&again);
     says(&again, &["has all of these servers", "filesystem: left out, since the source `filesystem` is the same"]);
     assert_eq!(dir.imported().0, text);
+}
+
+#[test]
+fn for_each_server_that_is_not_known_the_command_that_learns_its_needs_is_named() {
+    let dir = TestDir::bare();
+    let servers = serde_json::json!({ "mcpServers": {
+        "strange": { "command": "strange-server" },
+        "guessed": { "command": "other-server", "args": [dir.path("open")] },
+        "search": { "command": "npx", "args": ["-y", "tavily-mcp"] },
+        "remote": { "url": "https://mcp.example.com/mcp" },
+    } });
+    fs::write(dir.path("mcp.json"), servers.to_string()).unwrap();
+    let ran = dir.run(&["import", "mcp.json"]);
+    works(&ran);
+    says(
+        &ran,
+        &[
+            "  portcullis learn strange    # finds out what strange needs: it is not known, so it sees no file and no host\n",
+            "  portcullis learn guessed    # finds out what guessed needs: its cell is only a guess from its arguments\n",
+        ],
+    );
+    assert_eq!(ran.err.matches("portcullis learn").count(), 2, "{}", ran.err);
+    let listed = ran.err.split("left to do:").nth(1).unwrap();
+    let (trust, learn) = (listed.find("portcullis trust"), listed.find("portcullis learn"));
+    assert!(trust < learn, "a configuration that is not trusted starts nothing: {listed}");
 }
 
 #[test]
@@ -207,7 +241,7 @@ fn a_projects_file_gets_nothing_of_the_environment_and_is_not_trusted() {
         &[
             ".mcp.json asks for AWS_PROFILE, GITHUB_TOKEN of your environment and gets nothing of it",
             "outside of the project",
-            "it is not trusted as it is now",
+            "nothing of it is trusted yet",
             "left to do:\n  portcullis trust '",
             "portcullis secret set x-x    # header X of x, where env:GITHUB_TOKEN is not known",
         ],

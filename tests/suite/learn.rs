@@ -99,6 +99,62 @@ fn what_is_to_be_written_replaces_what_was_read() {
 }
 
 #[test]
+fn calls_that_failed_are_listed_with_the_first_line_of_why() {
+    let dir = needy();
+    let settings = dir.path("config/settings").display().to_string();
+    let config = fs::read_to_string(dir.path("portcullis.toml")).unwrap();
+    dir.configure(
+        &config.replace("[sources.other]", &format!("cell = {{ read = [\"{settings}\"] }}\n\n[sources.other]")),
+    );
+    let call = |path: &str| json!({ "tool": "read_note", "arguments": { "path": dir.path(path) } }).to_string();
+    fs::write(dir.path("calls.jsonl"), [call("nowhere/1"), call("config/settings")].join("\n")).unwrap();
+    let ran = dir.run(&["learn", "needy", "--calls", "calls.jsonl"]);
+    assert!(ran.err.contains("1 call failed") && ran.err.contains("may be missing"), "{}", ran.err);
+    let why = format!("read_note: No such file or directory (os error 2): '{}'", dir.path("nowhere/1").display());
+    assert!(ran.err.contains(&why) && !ran.err.contains("lacks nothing"), "{}", ran.err);
+    let found = report(&dir.run(&["--json", "learn", "needy", "--calls", "calls.jsonl"]));
+    assert!(found["calls"][0]["failure"].as_str().unwrap().starts_with("No such file"), "{found}");
+    assert_eq!(found["calls"][1]["failure"], Value::Null, "{found}");
+    fs::write(dir.path("calls.jsonl"), call("config/settings")).unwrap();
+    let ran = dir.run(&["learn", "needy", "--calls", "calls.jsonl"]);
+    assert!(ran.err.contains("lacks nothing that was tried") && !ran.err.contains("failed"), "{}", ran.err);
+}
+
+/// A file that its cell has alone is a mount point, which the kernel lets nobody rename another file to.
+#[test]
+fn a_file_that_is_saved_by_renaming_another_needs_its_folder() {
+    let dir = needy();
+    // In a folder of which the cell has its own, so that the other file can be made there.
+    let notes = tempfile::tempdir().unwrap();
+    let note = notes.path().join("note.json");
+    fs::write(&note, "old").unwrap();
+    let config = |read: &str, write: &str| {
+        let command = json!(["@source@", "needy", dir.path("config/settings"), note]);
+        dir.configure(&format!(
+            "[sources.needy]\ncommand = {command}\ncell = {{ read = [{:?}{read}], write = [{write}] }}\n",
+            dir.path("config/settings")
+        ));
+    };
+    let call = json!({ "tool": "save_note", "arguments": { "path": note, "text": "new" } });
+    fs::write(dir.path("calls.jsonl"), call.to_string()).unwrap();
+    let learned = || report(&dir.run(&["--json", "learn", "needy", "--calls", "calls.jsonl"]));
+    let folder = ("write".to_owned(), notes.path().display().to_string());
+    for (read, write) in [(format!(", {note:?}"), String::new()), (String::new(), format!("{note:?}"))] {
+        config(&read, &write);
+        let found = learned();
+        assert_eq!(
+            (values(&found, "lines"), &found["calls"][0]["enforced"]),
+            (vec![folder.clone()], &json!(false)),
+            "{found}"
+        );
+    }
+    config("", &format!("{:?}", notes.path()));
+    let found = learned();
+    assert_eq!((values(&found, "lines"), &found["calls"][0]["enforced"]), (Vec::new(), &json!(true)), "{found}");
+    assert_eq!(fs::read_to_string(&note).unwrap(), "new");
+}
+
+#[test]
 fn without_a_person_nothing_is_opened_or_written() {
     let dir = needy();
     let before = fs::read_to_string(dir.path("portcullis.toml")).unwrap();
@@ -157,6 +213,46 @@ fn a_failure_that_the_cell_causes_names_the_line_that_allows_it() {
     let (there, _) = failed(&dir, "needy__read_note", &json!({ "path": dir.path("notes/a") }));
     let (missing, _) = failed(&dir, "needy__read_note", &json!({ "path": dir.path("notes/b") }));
     assert_eq!(there.replace("notes/a", "notes/b"), missing);
+}
+
+#[test]
+fn a_failure_names_the_folder_that_is_to_be_written_and_what_the_command_names_in_tmp() {
+    let dir = needy();
+    let (settings, docs) = (dir.path("config/settings"), dir.path("notes"));
+    let notes = tempfile::tempdir().unwrap();
+    let note = notes.path().join("note.json");
+    fs::write(&note, "old").unwrap();
+    let config = |settings: &Path, read: &str, write: &str| {
+        let command = json!(["@source@", "needy", settings, note]);
+        dir.configure(&format!(
+            "[sources.needy]\ncommand = {command}\ncell = {{ read = [{read}], write = [{write}] }}\n\n\
+             [profiles.default]\napprove = \"never\"\n",
+        ));
+    };
+    let line = |key: &str, path: &Path| format!("add `{key} = [\"{}\"]`", path.display());
+    let save = json!({ "path": note, "text": "new" });
+    config(&settings, &format!("{settings:?}"), &format!("{note:?}"));
+    let (busy, _) = failed(&dir, "needy__save_note", &save);
+    assert!(busy.contains("make, replace or remove") && busy.contains(&line("write", notes.path())), "{busy}");
+
+    config(&settings, &format!("{settings:?}, {docs:?}"), "");
+    let (hidden, _) = failed(&dir, "needy__read_note", &json!({ "path": note }));
+    assert!(hidden.contains(&line("read", &note)), "its command names it: {hidden}");
+    let (beside, _) = failed(&dir, "needy__read_note", &json!({ "path": notes.path().join("other.json") }));
+    assert!(beside.contains(&line("read", &notes.path().join("other.json"))), "{beside}");
+    let (own, _) = failed(&dir, "needy__read_note", &json!({ "path": "/tmp/of-its-own/file" }));
+    assert!(!own.contains("[portcullis"), "a cell has a /tmp of its own: {own}");
+    let (refused, _) = failed(&dir, "needy__write_note", &json!({ "path": docs.join("new"), "text": "new" }));
+    assert!(
+        refused.contains(&line("write", &docs.join("new"))) && refused.contains(&line("write", &docs)),
+        "{refused}"
+    );
+
+    // The person is told that there is no such file, so that opening it alone would not help.
+    config(&dir.path("config/none"), "", "");
+    let checked = dir.run(&["check"]).out;
+    assert!(checked.contains(&line("read", &dir.path("config/none"))), "{checked}");
+    assert!(checked.contains("it does not exist outside; if the source is to make it"), "{checked}");
 }
 
 #[test]

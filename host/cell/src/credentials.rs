@@ -179,6 +179,11 @@ pub(crate) fn is_credential_folder(folder: &Path, home: Option<&Path>) -> bool {
     })
 }
 
+/// Reports whether a folder is a whole home, this or another one, or contains this one.
+pub(crate) fn holds_home(folder: &Path, home: Option<&Path>) -> bool {
+    home.is_some_and(|home| home.starts_with(folder)) || other_home(folder).as_deref() == Some(folder)
+}
+
 /// Returns a path below this home and below the one that it is in, if it is in another.
 fn in_homes<'a>(path: &'a Path, home: Option<&Path>) -> impl Iterator<Item = &'a Path> {
     let own = home.and_then(|home| path.strip_prefix(home).ok());

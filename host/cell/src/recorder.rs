@@ -65,8 +65,10 @@ pub enum AttemptAction {
     Look,
     /// Reading the subject.
     Read,
-    /// Creating, changing or removing the subject.
+    /// Creating or changing the subject.
     Write,
+    /// Renaming or removing the subject, or renaming something over it: a change of the folder that it is in.
+    Replace,
     /// Executing the subject.
     Execute,
     /// To connect to it, or to resolve its name.
@@ -86,6 +88,8 @@ pub enum AttemptAvailability {
     Hidden,
     /// It is in the cell, and must not be changed.
     ReadOnly,
+    /// It is in the cell without its folder, so that it can be neither replaced nor removed.
+    Alone,
     /// The cell denies it.
     Denied,
 }

@@ -42,8 +42,16 @@ pub(super) fn is_shared(path: &Path) -> bool {
 /// Folders that a full cell does not take from the machine: it has its own, or (`/run`, `/sys`) none.
 const OWN_FOLDERS: [&str; 7] = ["/dev", "/etc", "/home/source", "/proc", "/run", "/sys", "/tmp"];
 
+/// Those of the folders that a full cell does not take from the machine in which files and folders can be granted.
+const GRANTABLE: [&str; 3] = ["/etc", "/run", "/tmp"];
+
 /// Reports whether a path is shared with every cell, or lies in a folder that a full cell does not take from the
 /// machine.
 pub(super) fn is_shared_or_replaced(path: &Path) -> bool {
     is_shared(path) || OWN_FOLDERS.iter().any(|folder| path.starts_with(folder))
+}
+
+/// Reports whether a path lies in a folder of which a full cell has its own, and can be granted all the same.
+pub(super) fn can_be_granted(path: &Path) -> bool {
+    !is_shared(path) && GRANTABLE.iter().any(|folder| path.starts_with(folder) && path != Path::new(folder))
 }

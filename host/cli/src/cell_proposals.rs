@@ -63,8 +63,15 @@ impl UnmetNeeds {
 pub(crate) struct Proposed {
     pub(crate) text: String,
     pub(crate) notes: Vec<String>,
-    /// The programs among the sources for which nothing was proposed.
-    pub(crate) without: Vec<String>,
+    /// The programs among the sources whose servers are not known, in the order of their names.
+    pub(crate) unknown: Vec<UnknownServer>,
+}
+
+/// A source whose server is not known: nobody has measured what it needs.
+pub(crate) struct UnknownServer {
+    pub(crate) name: SourceName,
+    /// True if its cell has lines that were guessed from its arguments.
+    pub(crate) is_guessed: bool,
 }
 
 /// Adds to the text of a configuration what the sources that `before` does not have are known to need, or what is
@@ -75,7 +82,7 @@ pub(crate) struct Proposed {
 pub(crate) fn propose(text: &str, file: &Path, before: &Config) -> anyhow::Result<Proposed> {
     let config = Config::parse(text, file)?;
     let own = config.own_files();
-    let mut proposed = Proposed { text: text.to_owned(), notes: Vec::new(), without: Vec::new() };
+    let mut proposed = Proposed { text: text.to_owned(), notes: Vec::new(), unknown: Vec::new() };
     let is_new = |name: &SourceName| !before.sources.contains_key(name) && !before.disabled.contains_key(name);
     let all = config.sources.iter().chain(&config.disabled);
     for (name, source) in all.filter(|(name, _)| is_new(name)) {
@@ -85,6 +92,8 @@ pub(crate) fn propose(text: &str, file: &Path, before: &Config) -> anyhow::Resul
             // It has all that it needs.
             continue;
         }
+        let is_known = known.is_some();
+        let unknown = |is_guessed| (!is_known).then(|| UnknownServer { name: name.clone(), is_guessed });
         let (lines, reasons) = match &known {
             Some(lack) => (lack.lines.clone(), vec![format!("Proposed: {} ({})", lack.server.package, lack.origin())]),
             None => {
@@ -103,7 +112,7 @@ pub(crate) fn propose(text: &str, file: &Path, before: &Config) -> anyhow::Resul
             proposed.notes.push(format!("{name}: it is known to need {}", lack.variables.join(", ")));
         }
         if lines.is_empty() {
-            proposed.without.push(name.as_str().to_owned());
+            proposed.unknown.extend(unknown(false));
             continue;
         }
         let pairs: Vec<(&str, &str)> = lines.iter().map(|line| (line.key.as_str(), line.value.as_str())).collect();
@@ -112,13 +121,14 @@ pub(crate) fn propose(text: &str, file: &Path, before: &Config) -> anyhow::Resul
         match added.map_err(anyhow::Error::from).and_then(|added| Ok(Config::parse(&added, file).map(|_| added)?)) {
             Ok(added) => {
                 proposed.text = added;
+                proposed.unknown.extend(unknown(true));
                 let pairs: Vec<String> = pairs.iter().map(|(key, value)| format!("{key} {value}")).collect();
                 let reasons = reasons.join("; ");
                 proposed.notes.push(format!("{name}: its cell is a proposal, {} ({reasons})", pairs.join(", ")));
             }
             Err(error) => {
                 proposed.notes.push(format!("{name}: no cell is proposed, since it would not be valid: {error}"));
-                proposed.without.push(name.as_str().to_owned());
+                proposed.unknown.extend(unknown(false));
             }
         }
     }

@@ -116,11 +116,11 @@ impl ConfigCandidate {
             }
             TrustStatus::Usable => strange(),
             TrustStatus::Changed(trusted) if trusted.digest == self.digest => strange(),
-            TrustStatus::Unknown => {
-                format!("{shown} was found in or above this folder and is not trusted, so it is not used")
-            }
-            TrustStatus::Changed(_) => {
+            TrustStatus::Changed(trusted) if !trusted.unseen => {
                 format!("{shown} was found in or above this folder and is not what you trusted, so it is not used")
+            }
+            TrustStatus::Changed(_) | TrustStatus::Unknown => {
+                format!("{shown} was found in or above this folder and is not trusted yet, so it is not used")
             }
         };
         if let Some(writer) = self.writers()?.first() {

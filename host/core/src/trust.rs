@@ -73,6 +73,9 @@ pub struct TrustRecord {
     /// changed.
     #[serde(default)]
     pub data: Option<DataFolder>,
+    /// True if no person has looked at the configuration yet: a command made it, and added more than it trusts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unseen: bool,
 }
 
 /// The trusted configurations by the digest of their path, which may not be valid UTF-8.
@@ -127,8 +130,22 @@ impl TrustStore {
         data: DataFolder,
     ) -> Result<(), TrustError> {
         let at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let trusted = TrustRecord { path: file.to_string_lossy().into_owned(), digest, at, effects, data: Some(data) };
+        let path = file.to_string_lossy().into_owned();
+        let trusted = TrustRecord { path, digest, at, effects, data: Some(data), unseen: false };
         self.change(|all| Ok(all.insert(key(file), trusted))).map(drop)
+    }
+
+    /// Notes that no person has looked at a trusted file, until it is trusted again.
+    ///
+    /// # Errors
+    /// If the state folder cannot be used.
+    pub fn mark_unseen(&self, file: &Path) -> Result<(), TrustError> {
+        self.change(|all| {
+            if let Some(trusted) = all.get_mut(&key(file)) {
+                trusted.unseen = true;
+            }
+            Ok(())
+        })
     }
 
     /// Creates the data folder of a trusted file and records it, if there is none. Returns whether the folder that then
@@ -277,7 +294,10 @@ mod tests {
         trust.record(file, one, vec!["source a: starts b".to_owned()], data.clone()).unwrap();
         assert_eq!(trust.get(file).unwrap().unwrap().digest, one);
         assert!(trust.get(Path::new("/q/portcullis.toml")).unwrap().is_none(), "another file with the same bytes");
+        trust.mark_unseen(file).unwrap();
+        assert!(trust.get(file).unwrap().unwrap().unseen);
         trust.record(file, other, Vec::new(), data).unwrap();
+        assert!(!trust.get(file).unwrap().unwrap().unseen, "who trusts it has seen it");
         let [kept] = trust.list().unwrap().try_into().unwrap();
         assert_eq!((kept.digest, kept.path.as_str()), (other, "/p/portcullis.toml"));
         assert!(trust.revoke(file).unwrap() && !trust.revoke(file).unwrap());

@@ -109,6 +109,14 @@ pub struct CellProposal {
     pub lines: Vec<portcullis_learn::CellLine>,
     /// Lines for what the source tried that are not proposed.
     pub withheld: Vec<portcullis_learn::CellLine>,
+    /// Hosts whose names it looked up and to which it tried no connection, with `PORT` in place of a port.
+    pub looked_up: Vec<portcullis_learn::CellLine>,
+}
+
+impl From<Proposal> for CellProposal {
+    fn from(Proposal { lines, withheld, looked_up, .. }: Proposal) -> Self {
+        Self { lines, withheld, looked_up }
+    }
 }
 
 impl Evaluation {
@@ -152,7 +160,7 @@ impl Evaluation {
                 (EvaluationTarget::Component { files, network }, _) => component_risk(files, network),
                 _ => remote_risk(),
             },
-            cell: proposal.map(|proposal| CellProposal { lines: proposal.lines, withheld: proposal.withheld }),
+            cell: proposal.map(CellProposal::from),
             findings,
             exercised,
         }
@@ -251,8 +259,9 @@ fn smallest_cell(observations: &[Observation], situation: &SourceFacts) -> Propo
     for run in observations {
         let of_the_machine = |attempt: &&RecordedAttempt| match &attempt.subject {
             AttemptSubject::Path(path) => !path.starts_with(&run.home),
+            AttemptSubject::Host(_, Some(_)) => true,
             // Where there is an internet, names are taken from what was sent there.
-            AttemptSubject::Host(..) | AttemptSubject::Address(_) => run.condition == Condition::Bare,
+            AttemptSubject::Host(_, None) | AttemptSubject::Address(_) => run.condition == Condition::Bare,
             AttemptSubject::Call(_) => true,
         };
         attempts.extend(run.attempts.iter().filter(of_the_machine).cloned());

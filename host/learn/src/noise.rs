@@ -40,14 +40,18 @@ const MARKERS: [&str; 14] = [
 /// Reports whether every program looks for such a path, so that it says nothing about this one. `inside` are the paths
 /// that lie in the cell: the folders above them are only passed through.
 pub(crate) fn is_noise<'a>(path: &Path, inside: impl IntoIterator<Item = &'a PathBuf>) -> bool {
-    // Python writes compiled modules beside its own, and does without where it must not.
-    let compiled = path.components().any(|part| part.as_os_str() == "__pycache__");
-    if compiled || SYSTEM.iter().any(|folder| path.starts_with(folder)) {
+    if is_bytecode(path) || SYSTEM.iter().any(|folder| path.starts_with(folder)) {
         return true;
     }
     let marker = path.file_name().is_some_and(|name| MARKERS.iter().any(|marker| name == *marker));
     let above = if marker { path.parent().unwrap_or(path) } else { path };
     inside.into_iter().any(|known| known.starts_with(above) && known != path)
+}
+
+/// Reports whether a path is that of Python's compiled modules, or of their folder. Python writes them beside its own
+/// modules, and does without where it must not.
+pub(crate) fn is_bytecode(path: &Path) -> bool {
+    path.components().any(|part| part.as_os_str() == "__pycache__")
 }
 
 /// Reports whether a folder holds much more than one program's files, so that opening it would open everything. A

@@ -1,5 +1,7 @@
 //! The proposal: what a cell lacks, with the evidence for each line.
 
+mod evidence;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -9,15 +11,12 @@ use portcullis_cell::{
 use portcullis_net::egress::Destination;
 use serde::{Deserialize, Serialize};
 
+use self::evidence::said;
 use super::calls::EXAMPLE_HOST;
-use super::noise::{is_noise, is_too_wide};
+use super::noise::{is_bytecode, is_noise, is_too_wide};
 
 /// The largest number of attempts that are shown for a line.
 const MAX_EVIDENCE: usize = 3;
-
-/// The largest number of characters that are shown of the path or host of an attempt, and of the name of a program.
-const MAX_SUBJECT_CHARS: usize = 120;
-const MAX_PROGRAM_CHARS: usize = 24;
 
 /// The largest number of lines that are proposed. A source that wants more is searching, and a person could not judge
 /// them.
@@ -32,8 +31,14 @@ const MANY: usize = 3;
 /// The largest number of a folder's entries that are looked at.
 const MAX_ENTRIES: usize = 10_000;
 
-/// The port that a host is asked for if nothing says another.
+/// The port that is guessed for a host if nothing says one.
 const HTTPS: u16 = 443;
+
+/// The word that stands for the port of a host of which only the name was asked for. No configuration takes it.
+const ANY_PORT: &str = "PORT";
+
+const TOO_MANY: &str = "too many lines were wanted: the source searches, or needs a folder that holds them";
+const GUESSED_PORT: &str = "the port is a guess: only the name was asked for";
 
 /// The facts about a source besides its attempts.
 #[derive(Debug, Clone, Default)]
@@ -109,6 +114,11 @@ pub struct Proposal {
     pub lines: Vec<CellLine>,
     /// The lines that were wanted and are not proposed, each with the reason in `remark`.
     pub withheld: Vec<CellLine>,
+    /// The hosts whose names were looked up and to which no connection was tried, each with the word `PORT` in place of
+    /// a port.
+    pub looked_up: Vec<CellLine>,
+    /// The number of files and folders of Python's bytecode that the source could not write. It works without them.
+    pub bytecode: usize,
 }
 
 impl Proposal {
@@ -134,6 +144,19 @@ impl Proposal {
             }
         }
         wanted.proposal(facts)
+    }
+
+    /// Proposes a port for each host of which only the name was asked for: a source whose cell refuses a name does not
+    /// get to try a port. Each of these lines says that it is a guess.
+    pub fn guess_ports(&mut self) {
+        for asked in std::mem::take(&mut self.looked_up) {
+            let value = format!("{}:{HTTPS}", asked.value.trim_end_matches(ANY_PORT).trim_end_matches(':'));
+            match self.lines.len() < MAX_LINES {
+                true => self.lines.push(CellLine { value, remark: Some(GUESSED_PORT), ..asked }),
+                false => self.withheld.push(CellLine { value, remark: Some(TOO_MANY), ..asked }),
+            }
+        }
+        self.withheld.truncate(MAX_WITHHELD);
     }
 
     /// Withholds what would open one of these files, which no source gets.
@@ -191,27 +214,42 @@ impl Proposal {
 struct Wanted {
     read: BTreeMap<PathBuf, Vec<String>>,
     write: BTreeMap<PathBuf, Vec<String>>,
+    /// The folders in `write` in which something is replaced or removed.
+    replaced: BTreeSet<PathBuf>,
     /// Hosts, each with the ports that are known.
     hosts: BTreeMap<String, (BTreeSet<u16>, Vec<String>)>,
     withheld: BTreeMap<(CellKey, PathBuf), (Vec<String>, &'static str)>,
+    bytecode: usize,
 }
 
 impl Wanted {
     fn path(&mut self, path: &Path, attempt: &RecordedAttempt, facts: &SourceFacts) {
         let needs = match (attempt.action, attempt.availability) {
-            (AttemptAction::Write, AttemptAvailability::Hidden | AttemptAvailability::ReadOnly) => CellKey::Write,
+            (AttemptAction::Write, AttemptAvailability::Hidden | AttemptAvailability::ReadOnly)
+            | (
+                AttemptAction::Replace,
+                AttemptAvailability::Hidden | AttemptAvailability::ReadOnly | AttemptAvailability::Alone,
+            ) => CellKey::Write,
             (_, AttemptAvailability::Hidden) => CellKey::Read,
             _ => return,
         };
+        if needs == CellKey::Write && is_bytecode(path) {
+            self.bytecode += 1;
+            return;
+        }
+        // Replacing a file changes its folder: a cell that has the file alone refuses that.
+        let replaced = attempt.action == AttemptAction::Replace;
+        let entry = if replaced { path.parent().unwrap_or(path) } else { path };
         let home = facts.home.as_deref();
         let credential = is_credential(path, home);
+        let is_named = facts.named.iter().any(|named| path.starts_with(named));
         let named =
-            facts.named.iter().filter(|named| path.starts_with(named)).max_by_key(|named| named.as_os_str().len());
+            facts.named.iter().filter(|named| entry.starts_with(named)).max_by_key(|named| named.as_os_str().len());
         let target = match named {
             Some(named) => named.clone(),
-            None if is_noise(path, facts.inside.iter().chain(&facts.named)) && !credential => return,
+            None if !is_named && is_noise(path, facts.inside.iter().chain(&facts.named)) && !credential => return,
             // What does not exist yet is made in the folder that does.
-            None => match path.ancestors().find(|above| above.symlink_metadata().is_ok()) {
+            None => match entry.ancestors().find(|above| above.symlink_metadata().is_ok()) {
                 // No grant may lead through a link.
                 Some(above) => above.canonicalize().unwrap_or_else(|_| above.to_owned()),
                 None => return,
@@ -232,7 +270,12 @@ impl Wanted {
                 let withheld = self.withheld.entry((needs, path.to_owned())).or_insert((Vec::new(), reason));
                 withheld.0.push(evidence);
             }
-            (None, CellKey::Write) => self.write.entry(target).or_default().push(evidence),
+            (None, CellKey::Write) => {
+                if replaced {
+                    self.replaced.insert(target.clone());
+                }
+                self.write.entry(target).or_default().push(evidence);
+            }
             (None, _) => self.read.entry(target).or_default().push(evidence),
         }
     }
@@ -250,38 +293,46 @@ impl Wanted {
     }
 
     fn proposal(self, facts: &SourceFacts) -> Proposal {
-        let Self { read, write, hosts, withheld } = self;
+        let Self { read, write, replaced, hosts, withheld, bytecode } = self;
         let write = outermost(gathered(write, facts));
         let mut read = outermost(gathered(read, facts));
         read.retain(|path, _| !path.ancestors().any(|above| write.contains_key(above)));
+        let why = "it replaces or removes files there, which a cell that opens them one by one refuses";
         let paths = |key: CellKey, found: BTreeMap<PathBuf, Vec<String>>| {
-            found
-                .into_iter()
-                .map(move |(path, evidence)| line(key, path.to_string_lossy().into_owned(), evidence, None))
+            let remark = |path: &Path| (key == CellKey::Write && replaced.contains(path)).then_some(why);
+            let of = |(path, evidence): (PathBuf, _)| {
+                line(key, path.to_string_lossy().into_owned(), evidence, remark(&path))
+            };
+            found.into_iter().map(of).collect::<Vec<_>>()
         };
-        let mut lines: Vec<CellLine> = paths(CellKey::Read, read).chain(paths(CellKey::Write, write)).collect();
+        let mut lines = [paths(CellKey::Read, read), paths(CellKey::Write, write)].concat();
+        let mut looked_up = Vec::new();
+        // What is no destination was never one: a name that only probes the resolver.
+        let is_destination = |text: &str| text.parse::<Destination>().is_ok();
         for (host, (ports, evidence)) in hosts {
-            let remark = ports.is_empty().then_some("the port is a guess: only the name was asked for");
-            let ports = if ports.is_empty() { BTreeSet::from([HTTPS]) } else { ports };
-            for port in ports {
+            for port in &ports {
                 let text = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-                // What is no destination was never one: a name that only probes the resolver.
-                if text.parse::<Destination>().is_ok() {
-                    lines.push(line(CellKey::Network, text, evidence.clone(), remark));
+                if is_destination(&text) {
+                    lines.push(line(CellKey::Network, text, evidence.clone(), None));
                 }
             }
+            if ports.is_empty() && is_destination(&format!("{host}:{HTTPS}")) {
+                let why =
+                    "only its name was looked up, and no connection was tried: choose the PORT that it is to reach";
+                looked_up.push(line(CellKey::Network, format!("{host}:{ANY_PORT}"), evidence, Some(why)));
+            }
         }
+        looked_up.truncate(MAX_WITHHELD);
         let withheld = withheld.into_iter().map(|((key, path), (evidence, reason))| {
             line(key, path.to_string_lossy().into_owned(), evidence, Some(reason))
         });
-        let reason = "too many lines were wanted: the source searches, or needs a folder that holds them";
         let beyond = lines.split_off(MAX_LINES.min(lines.len()));
-        let beyond = beyond.into_iter().map(|line| CellLine { remark: Some(reason), ..line });
+        let beyond = beyond.into_iter().map(|line| CellLine { remark: Some(TOO_MANY), ..line });
         // Only in what is proposed: a folder may have very many entries.
         for line in lines.iter_mut().filter(|line| line.key != CellKey::Network && holds_key(Path::new(&line.value))) {
             line.remark = Some("it holds a file that may keep keys or passwords");
         }
-        Proposal { lines, withheld: withheld.chain(beyond).take(MAX_WITHHELD).collect() }
+        Proposal { lines, withheld: withheld.chain(beyond).take(MAX_WITHHELD).collect(), looked_up, bytecode }
     }
 }
 
@@ -325,43 +376,6 @@ fn outermost(found: BTreeMap<PathBuf, Vec<String>>) -> BTreeMap<PathBuf, Vec<Str
         }
     }
     kept
-}
-
-/// Returns the beginning of a text of a source: what a person is asked about is not to be scrolled away by it.
-fn shortened(text: &str, most: usize) -> String {
-    let end = text.char_indices().nth(most).map(|(end, _)| end);
-    end.and_then(|end| text.get(..end)).map_or_else(|| text.to_owned(), |part| format!("{part}…"))
-}
-
-/// Returns an attempt in words.
-fn said(attempt: &RecordedAttempt) -> String {
-    let RecordedAttempt { action, subject, availability, count, program, .. } = attempt;
-    let what = match subject {
-        AttemptSubject::Path(path) => path.display().to_string(),
-        AttemptSubject::Address(address) => address.to_string(),
-        AttemptSubject::Host(host, Some(port)) => format!("{host}:{port}"),
-        AttemptSubject::Host(host, None) => host.clone(),
-        AttemptSubject::Call(name) => (*name).to_owned(),
-    };
-    let what = shortened(&what, MAX_SUBJECT_CHARS);
-    let action = match action {
-        AttemptAction::Look => "looked at",
-        AttemptAction::Read => "read",
-        AttemptAction::Write => "wrote",
-        AttemptAction::Execute => "executed",
-        AttemptAction::Connect => "asked for",
-        AttemptAction::Call => "called",
-    };
-    let outcome = match availability {
-        AttemptAvailability::Granted => "",
-        AttemptAvailability::Absent => ", which does not exist",
-        AttemptAvailability::Hidden => ", which exists outside",
-        AttemptAvailability::ReadOnly => ", which it may only read",
-        AttemptAvailability::Denied => ", which was refused",
-    };
-    let who = if program.is_empty() { "the source".to_owned() } else { shortened(program, MAX_PROGRAM_CHARS) };
-    let times = if *count > 1 { format!(" ({count} times)") } else { String::new() };
-    format!("{who} {action} {what}{outcome}{times}")
 }
 
 #[cfg(test)]

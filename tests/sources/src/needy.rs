@@ -1,7 +1,7 @@
 //! A source that needs files and a host, and that tries to read what it does not need.
 
 use std::io::BufRead as _;
-use std::net::ToSocketAddrs as _;
+use std::net::{TcpStream, ToSocketAddrs as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::exit;
@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use crate::send;
 
 /// Serves until its input ends. It does not start without the file `settings`. `read_note` and `write_note` use a path,
-/// `lookup` resolves a host, `socket` makes a socket that
+/// `save_note` writes another file and renames it to a path, `lookup` resolves a host, `dial` connects to a port of
+/// another, `socket` makes a socket that
 /// every cell denies, and `peek` reads a key from the home beside the settings.
 pub(crate) fn run(settings: &str) -> ! {
     if let Err(error) = std::fs::read_to_string(settings) {
@@ -47,7 +48,9 @@ fn tools() -> Value {
     json!([
         { "name": "read_note", "inputSchema": with(json!({ "path": text }), json!(["path"])) },
         { "name": "write_note", "inputSchema": with(json!({ "path": text, "text": text }), json!(["path", "text"])) },
+        { "name": "save_note", "inputSchema": with(json!({ "path": text, "text": text }), json!(["path", "text"])) },
         { "name": "lookup", "inputSchema": with(json!({}), json!([])) },
+        { "name": "dial", "inputSchema": with(json!({}), json!([])) },
         { "name": "peek", "inputSchema": with(json!({}), json!([])) },
         { "name": "socket", "inputSchema": with(json!({}), json!([])) },
     ])
@@ -57,16 +60,22 @@ fn call(params: &Value, key: &Path) -> Value {
     let argument =
         |name: &str| params.pointer(&format!("/arguments/{name}")).and_then(Value::as_str).unwrap_or_default();
     // As programs say it.
-    let named = |path: &Path| {
-        std::fs::read_to_string(path)
-            .map_err(|error| std::io::Error::new(error.kind(), format!("{error}: '{}'", path.display())))
-    };
+    fn named<T>(path: &Path, done: std::io::Result<T>) -> std::io::Result<T> {
+        done.map_err(|error| std::io::Error::new(error.kind(), format!("{error}: '{}'", path.display())))
+    }
+    let path = Path::new(argument("path"));
     let done = match params.get("name").and_then(Value::as_str).unwrap_or_default() {
-        "read_note" => named(Path::new(argument("path"))),
-        "write_note" => std::fs::write(argument("path"), argument("text")).map(|()| "written".to_owned()),
+        "read_note" => named(path, std::fs::read_to_string(path)),
+        "write_note" => named(path, std::fs::write(path, argument("text")).map(|()| "written".to_owned())),
+        "save_note" => {
+            let new = path.with_extension("tmp");
+            let made = named(&new, std::fs::write(&new, argument("text")));
+            made.and_then(|()| named(path, std::fs::rename(&new, path))).map(|()| "saved".to_owned())
+        }
         "lookup" => "api.example.test:443".to_socket_addrs().map(|found| format!("{found:?}")),
+        "dial" => TcpStream::connect("db.example.test:4711").map(|_| "connected".to_owned()),
         "socket" => UnixDatagram::unbound().map(|_| "made".to_owned()),
-        _ => named(key),
+        _ => named(key, std::fs::read_to_string(key)),
     };
     let (text, failed) = match done {
         Ok(text) => (text, false),

@@ -13,8 +13,10 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use portcullis_jail::{Operation, RecordedSyscall, Syscall, SyscallListener, denied_call, recorded_call};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, StatVfsMountFlags, fstat, fstatvfs, openat, openat2};
+use portcullis_jail::{Operation, Syscall, SyscallListener, denied_call, recorded_call};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, ResolveFlags, StatVfsMountFlags, StatxFlags, fstat, fstatvfs, openat, openat2, statx,
+};
 use rustix::io::Errno;
 
 use super::{AttemptAction, AttemptAvailability, AttemptSubject, WatchedFiles};
@@ -60,7 +62,7 @@ pub(super) struct AttemptInCell {
 }
 
 /// Returns what a system call attempts: nothing if it concerns only the caller itself or names no path, and several
-/// things if it sends several messages.
+/// things if it sends several messages or renames something.
 ///
 /// # Errors
 /// If the memory or the root of the caller cannot be opened, or if the caller no longer waits. An address or a
@@ -112,24 +114,27 @@ pub(super) fn attempts_of(
         }
         operation => {
             let caller = CallingThread::of(call)?;
-            let Some(path) = caller.path(known, call) else { return Ok(Vec::new()) };
             let flags = known.flags.map(argument).unwrap_or_default();
             let action = match operation {
                 Operation::Open if flags & (ACCESS_MODE | CREATE | TRUNCATE) != 0 => AttemptAction::Write,
                 Operation::Open => AttemptAction::Read,
-                Operation::Create | Operation::Change | Operation::Remove => AttemptAction::Write,
+                Operation::Create | Operation::Change => AttemptAction::Write,
+                Operation::Remove | Operation::Rename => AttemptAction::Replace,
                 Operation::Execute => AttemptAction::Execute,
                 _ => AttemptAction::Look,
             };
             let only_creates = operation == Operation::Create;
-            let may_create = only_creates || flags & CREATE != 0;
-            let (inside, known) = caller.availability(&path, action, may_create, watched);
-            let (is_watched, subject) = (known.is_some(), AttemptSubject::Path(known.unwrap_or(path)));
-            if_still_waiting(
-                listener,
-                call,
-                vec![AttemptInCell { action, subject, inside, only_creates, may_create, is_watched }],
-            )
+            let may_create = only_creates || operation == Operation::Rename || flags & CREATE != 0;
+            let attempt = |path: PathBuf, may_create: bool| {
+                let (inside, known) = caller.availability(&path, action, may_create, watched);
+                let (is_watched, subject) = (known.is_some(), AttemptSubject::Path(known.unwrap_or(path)));
+                AttemptInCell { action, subject, inside, only_creates, may_create, is_watched }
+            };
+            let old = known.old.and_then(|(folder, path)| caller.path(folder, path, call));
+            let path = caller.path(known.folder, known.path, call);
+            let seen =
+                old.map(|path| attempt(path, false)).into_iter().chain(path.map(|path| attempt(path, may_create)));
+            if_still_waiting(listener, call, seen.collect())
         }
     }
 }
@@ -216,10 +221,10 @@ impl CallingThread {
         Ok(Self { thread: call.thread, memory: File::open(of("mem"))?, root })
     }
 
-    /// Returns the absolute path that a call names, or `None` if it names none, as a call on an open descriptor does,
-    /// or if the path cannot be read.
-    fn path(&self, known: &RecordedSyscall, call: &Syscall) -> Option<PathBuf> {
-        let pointer = call.arguments.get(known.path).copied().filter(|pointer| *pointer != 0)?;
+    /// Returns the absolute path that a call names with these arguments, or `None` if it names none, as a call on an
+    /// open descriptor does, or if the path cannot be read.
+    fn path(&self, folder: Option<usize>, path: usize, call: &Syscall) -> Option<PathBuf> {
+        let pointer = call.arguments.get(path).copied().filter(|pointer| *pointer != 0)?;
         let named = PathBuf::from(std::ffi::OsString::from_vec(c_string(&self.memory, pointer)?));
         if named.as_os_str().is_empty() {
             return None;
@@ -227,7 +232,7 @@ impl CallingThread {
         if named.is_absolute() {
             return Some(normal(&named));
         }
-        let folder = known.folder.and_then(|at| call.arguments.get(at)).map(|folder| *folder as i32);
+        let folder = folder.and_then(|at| call.arguments.get(at)).map(|folder| *folder as i32);
         let link = match folder {
             Some(descriptor) if descriptor >= 0 => format!("/proc/{}/fd/{descriptor}", self.thread),
             _ => format!("/proc/{}/cwd", self.thread),
@@ -246,10 +251,13 @@ impl CallingThread {
         watched: &WatchedFiles,
     ) -> (Option<AttemptAvailability>, Option<PathBuf>) {
         let granted = |file: &OwnedFd| match action {
-            AttemptAction::Write if is_read_only(file) => AttemptAvailability::ReadOnly,
+            AttemptAction::Write | AttemptAction::Replace if is_read_only(file) => AttemptAvailability::ReadOnly,
+            AttemptAction::Replace if self.is_mount_point(path, file) => AttemptAvailability::Alone,
             _ => AttemptAvailability::Granted,
         };
-        match self.open(path) {
+        // A link that is replaced is not followed.
+        let links = if action == AttemptAction::Replace { OFlags::NOFOLLOW } else { OFlags::empty() };
+        match self.open(path, links) {
             Ok(file) => {
                 let about = fstat(&file).ok();
                 let known = about.and_then(|about| watched.lock().get(&(about.st_dev, about.st_ino)).cloned());
@@ -257,7 +265,7 @@ impl CallingThread {
             }
             Err(Errno::ACCESS) => (Some(AttemptAvailability::Denied), None),
             Err(_) if may_create => {
-                let folder = path.parent().and_then(|folder| self.open(folder).ok());
+                let folder = path.parent().and_then(|folder| self.open(folder, OFlags::empty()).ok());
                 (folder.as_ref().map(granted), None)
             }
             Err(_) => (None, None),
@@ -265,11 +273,24 @@ impl CallingThread {
     }
 
     /// Opens a path as the cell sees it, without access to its content (`O_PATH`).
-    fn open(&self, path: &Path) -> rustix::io::Result<OwnedFd> {
+    fn open(&self, path: &Path, links: OFlags) -> rustix::io::Result<OwnedFd> {
         let below = path.strip_prefix("/").unwrap_or(path);
         let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
-        openat2(&self.root, below, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)
+        openat2(&self.root, below, OFlags::PATH | OFlags::CLOEXEC | links, Mode::empty(), ResolveFlags::IN_ROOT)
     }
+
+    /// Reports whether a path is mounted by itself, as a file that a cell is granted without its folder.
+    fn is_mount_point(&self, path: &Path, file: &OwnedFd) -> bool {
+        let folder = path.parent().and_then(|folder| self.open(folder, OFlags::empty()).ok());
+        let mounts = mount_of(file).zip(folder.as_ref().and_then(mount_of));
+        mounts.is_some_and(|(own, of_folder)| own != of_folder)
+    }
+}
+
+/// Returns the number of the mount that a file is on, or `None` before Linux 5.8.
+fn mount_of(file: &OwnedFd) -> Option<u64> {
+    let about = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
+    StatxFlags::from_bits_retain(about.stx_mask).contains(StatxFlags::MNT_ID).then_some(about.stx_mnt_id)
 }
 
 fn is_read_only(file: &OwnedFd) -> bool {

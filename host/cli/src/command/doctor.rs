@@ -199,15 +199,15 @@ fn trust(found: &ConfigCandidate) -> Finding {
                 output::counted(sources, "source")
             ),
         ),
-        Ok(TrustStatus::Unknown) => Finding::bad(
-            "configuration",
-            format!("{file} is not trusted, so it is not used"),
-            format!("`portcullis trust {word}` shows what it does, and asks"),
-        ),
-        Ok(TrustStatus::Changed(_)) => Finding::bad(
+        Ok(TrustStatus::Changed(before)) if !before.unseen => Finding::bad(
             "configuration",
             format!("{file} is not what you trusted, so it is not used"),
             format!("`portcullis trust {word}` shows what changed, and asks"),
+        ),
+        Ok(TrustStatus::Changed(_) | TrustStatus::Unknown) => Finding::bad(
+            "configuration",
+            format!("{file} is not trusted yet, so it is not used"),
+            format!("`portcullis trust {word}` shows what it does, and asks"),
         ),
         Err(error) => {
             let (message, remedy) = in_words(&error);

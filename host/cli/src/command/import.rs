@@ -9,12 +9,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use portcullis::config::import::{ExpansionContext, HEAD, TAIL, WantedSecret, import};
-use portcullis::config::{Config, ConfigCandidate, TrustStatus, environment_variable, find_text, real_file};
+use portcullis::config::{
+    Config, ConfigCandidate, TrustStatus, environment_variable, find_text, real_file, user_trust,
+};
 use portcullis::secret::SecretStore;
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 
-use crate::cell_proposals::{self, Proposed};
+use crate::cell_proposals::{self, Proposed, UnknownServer};
 use crate::cli::GlobalArgs;
 use crate::command::{init, trust};
 use crate::config_file::ConfigFile;
@@ -88,16 +90,6 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     let proposed = cell_proposals::propose(&text, &destination.file, &before)?;
     collected.notes.extend(proposed.notes.iter().cloned());
     let stored = if args.dry_run { Vec::new() } else { write(global, &destination, &proposed, &mut collected)? };
-    let after = Config::parse(&proposed.text, &destination.file)?;
-    let without: Vec<&String> =
-        proposed.without.iter().filter(|name| after.sources.keys().any(|key| key.as_str() == **name)).collect();
-    if !without.is_empty() {
-        let names: Vec<&str> = without.iter().map(|name| name.as_str()).collect();
-        collected.notes.push(format!(
-            "{}: nothing is known of what it needs, so it sees no file and no host; `portcullis learn NAME` finds out",
-            names.join(", ")
-        ));
-    }
     report(args, global, &destination.file, Some(&proposed), &collected, &stored)
 }
 
@@ -212,12 +204,12 @@ fn write(
         None => drop(init::create(file, text)?),
         Some(read) => ConfigFile::open(Some(file))?.still_with(read)?.replace(text)?,
     }
-    if destination.is_empty()
-        && let Err(error) = trust::trust_made(file, text)
-    {
-        let shown = escape_hidden(&file.to_string_lossy()).into_owned();
-        collected.notes.push(format!("{shown} is not trusted yet: {error}"));
-    }
+    let is_trusted = destination.is_empty()
+        && trust::trust_made(file, text).unwrap_or_else(|error| {
+            let shown = escape_hidden(&file.to_string_lossy()).into_owned();
+            collected.notes.push(format!("{shown} is not trusted yet: {error}"));
+            false
+        });
     // Nothing is put into a data folder that was not trusted.
     let stored = match is_usable(global) {
         true => store(&Config::parse(text, file)?.data_dir, collected)?,
@@ -225,6 +217,10 @@ fn write(
     };
     if proposed.text != *text {
         ConfigFile::open(Some(file))?.still_with(text)?.without_trust().replace(&proposed.text)?;
+        if is_trusted {
+            // Nobody has looked at anything yet, so that nothing is called a change.
+            user_trust()?.mark_unseen(&real_file(file))?;
+        }
     }
     if !collected.origins.is_empty() && is_usable(global) {
         collected.notes.push(format!(
@@ -238,8 +234,11 @@ fn write(
 
 /// Reports whether the configuration that a command would use may be used as it is now.
 fn is_usable(global: &GlobalArgs) -> bool {
-    let status = ConfigCandidate::load(global.config.as_deref()).and_then(|found| found.trust_status());
-    status.is_ok_and(|status| status == TrustStatus::Usable)
+    trust_status(global) == Some(TrustStatus::Usable)
+}
+
+fn trust_status(global: &GlobalArgs) -> Option<TrustStatus> {
+    ConfigCandidate::load(global.config.as_deref()).and_then(|found| found.trust_status()).ok()
 }
 
 /// Stores the values of the secrets, and returns their names. A secret that is there already is kept.
@@ -261,6 +260,21 @@ fn store(data_dir: &Path, collected: &mut Collected) -> anyhow::Result<Vec<Strin
         stored.push(secret.name.clone());
     }
     Ok(stored)
+}
+
+/// Returns for each server that is not known the command that finds out what it needs. It is not for one that is
+/// switched off.
+fn to_learn(proposed: &Proposed, file: &Path) -> anyhow::Result<Vec<String>> {
+    let after = Config::parse(&proposed.text, file)?;
+    let started = proposed.unknown.iter().filter(|server| after.sources.contains_key(&server.name));
+    let command = |UnknownServer { name, is_guessed }: &UnknownServer| {
+        let why = match is_guessed {
+            true => "its cell is only a guess from its arguments",
+            false => "it is not known, so it sees no file and no host",
+        };
+        format!("portcullis learn {name}    # finds out what {name} needs: {why}")
+    };
+    Ok(started.map(command).collect())
 }
 
 fn report(
@@ -290,6 +304,7 @@ fn report(
     );
     to_do.extend(collected.to_do.iter().cloned());
     to_do.push("portcullis check".to_owned());
+    to_do.extend(proposed.map(|proposed| to_learn(proposed, file)).transpose()?.unwrap_or_default());
     let client = args.from.as_deref().and_then(|from| Client::named(from.to_str()?));
     to_do.extend(client.map(|client| format!("portcullis connect {}", client.name())));
     to_do.extend(collected.files.iter().map(|from| {
@@ -321,8 +336,13 @@ fn report(
         if !stored.is_empty() {
             output::message(&format!("secrets are stored, and not in the file: {}", stored.join(", ")));
         }
-        if !is_usable(global) {
-            output::message("it is not trusted as it is now: `portcullis check` shows what it opens, and asks");
+        let ask = format!("`portcullis trust {}` shows what it opens, and asks", shell_word(&shown));
+        match trust_status(global) {
+            Some(TrustStatus::Usable) => {}
+            Some(TrustStatus::Changed(before)) if !before.unseen => {
+                output::message(&format!("it is not trusted as it is now: {ask}"));
+            }
+            _ => output::message(&format!("nothing of it is trusted yet: {ask}")),
         }
     }
     output::message("left to do:");

@@ -81,6 +81,8 @@ struct Learned {
     lines: Vec<CellLine>,
     /// The attempts that were seen and are not proposed, each with the reason.
     withheld: Vec<CellLine>,
+    /// The number of files and folders of Python's bytecode that it could not write in the last recorded round.
+    bytecode: usize,
     /// Variables that the source's messages name or its code reads, and that it is not given.
     variables: WantedVariables,
     /// The last recorded round.
@@ -138,6 +140,7 @@ pub(crate) fn switches(broker: &Broker) {
         let facts = SourceFacts { inside: inside(broker, name), ..source_facts(broker, name) };
         let attempts = broker.recording(name).map(|recording| recording.attempts()).unwrap_or_default();
         let mut proposal = Proposal::of(&attempts, &facts);
+        proposal.guess_ports();
         proposal.withhold(&broker.config().own_files());
         show::switches(&proposal);
     }
@@ -208,6 +211,7 @@ pub(crate) async fn recorded_run(
     broker.shutdown().await;
     let driven = driven?;
     let mut proposal = Proposal::of(&attempts, &facts);
+    proposal.guess_ports();
     proposal.withhold(&config.own_files());
     Ok(RecordedRun { driven, facts, recording, usage, proposal })
 }
@@ -217,7 +221,7 @@ async fn learn(mut config: Config, name: &SourceName, script: &CallScript, yes: 
     let (mut lines, mut variables, mut open) = (Vec::new(), WantedVariables::of(&config, name), false);
     let (mut denied, mut unrecorded, mut usage) = (BTreeSet::new(), 0, CellUsage::default());
     let mut round = 1;
-    let (recorded, withheld) = loop {
+    let (recorded, withheld, bytecode) = loop {
         let RecordedRun { driven, facts, recording, usage: used, mut proposal } =
             recorded_run(&mut config, name, script).await?;
         denied.extend(recording.attempts().iter().filter_map(denied_call));
@@ -237,13 +241,13 @@ async fn learn(mut config: Config, name: &SourceName, script: &CallScript, yes: 
             .filter(|line| !cell_of(&config, name).is_some_and(|cell| has(cell, line)))
             .collect();
         if fresh.is_empty() {
-            break (driven, proposal.withheld);
+            break (driven, proposal.withheld, proposal.bytecode);
         }
         show::round(round, &fresh);
         if round == MAX_ROUNDS || (!yes && !agree("Run it again with these?").await?) {
             open = true;
             lines.extend(fresh);
-            break (driven, proposal.withheld);
+            break (driven, proposal.withheld, proposal.bytecode);
         }
         for line in &fresh {
             add(cell(&mut config, name)?, line);
@@ -260,6 +264,7 @@ async fn learn(mut config: Config, name: &SourceName, script: &CallScript, yes: 
     Ok(Learned {
         lines: minimal(lines),
         withheld,
+        bytecode,
         variables,
         recorded,
         enforced,
@@ -353,11 +358,16 @@ impl Learned {
 
     fn to_json(&self, source: &SourceName, written: Option<&Path>) -> serde_json::Value {
         let calls = self.recorded.calls.iter().zip(&self.enforced.calls);
-        let calls = calls.map(|(then, now)| json!({ "tool": then.tool, "arguments": then.arguments, "recorded": then.ok, "enforced": now.ok }));
+        let calls = calls.map(|(then, now)| {
+            let (tool, arguments, failure) =
+                (&then.tool, &then.arguments, now.failure.as_ref().or(then.failure.as_ref()));
+            json!({ "tool": tool, "arguments": arguments, "recorded": then.ok, "enforced": now.ok, "failure": failure })
+        });
         json!({
             "source": source,
             "lines": self.lines,
             "withheld": self.withheld,
+            "bytecode": self.bytecode,
             "variables": self.variables.to_json(),
             "denied": self.denied,
             "unrecorded": self.unrecorded,

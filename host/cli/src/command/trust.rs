@@ -165,7 +165,9 @@ pub(crate) fn data_is_seen(found: &ConfigCandidate, before: Option<&TrustRecord>
 fn described(found: &ConfigCandidate, before: Option<&TrustRecord>) -> Result<String, ConfigError> {
     let shown = escape_hidden(&found.file().to_string_lossy()).into_owned();
     let now = found.config().effects();
-    let mut text = match before {
+    // What nobody has looked at yet is shown as a whole.
+    let seen = before.filter(|before| !before.unseen);
+    let mut text = match seen {
         None => format!("{BOLD}{shown}{BOLD:#} is not trusted yet. It would do this:\n"),
         Some(before) => {
             format!(
@@ -174,7 +176,7 @@ fn described(found: &ConfigCandidate, before: Option<&TrustRecord>) -> Result<St
             )
         }
     };
-    let known: &[String] = before.map_or(&[], |before| &before.effects);
+    let known: &[String] = seen.map_or(&[], |before| &before.effects);
     let mut gone: Vec<_> = known.iter().filter(|line| !now.contains(line)).collect();
     let mut new: Vec<_> = now.iter().filter(|line| !known.contains(line)).collect();
     let differs = !gone.is_empty() || !new.is_empty();
@@ -194,7 +196,7 @@ fn described(found: &ConfigCandidate, before: Option<&TrustRecord>) -> Result<St
     }
     if found.has_unknown_data_folder(before) {
         let data = escape_hidden(&found.config().data_dir.to_string_lossy()).into_owned();
-        let since = if before.is_some() { "is not the data folder that you trusted" } else { "is there already" };
+        let since = if seen.is_some() { "is not the data folder that you trusted" } else { "is there already" };
         let _ = writeln!(text, "  {BAD}!{BAD:#} {data} {since}: what was accepted and remembered in it counts");
     }
     for writer in found.writers()? {
@@ -224,6 +226,7 @@ fn list(global: &GlobalArgs) -> anyhow::Result<()> {
     let all = user_trust()?.list()?;
     let state = |trusted: &TrustRecord| match ConfigCandidate::load(Some(Path::new(&trusted.path))) {
         Ok(found) if found.matches(trusted) => "as trusted",
+        Ok(_) if trusted.unseen => "not trusted yet",
         Err(_) if !Path::new(&trusted.path).exists() => "gone",
         Ok(_) | Err(_) => "changed",
     };

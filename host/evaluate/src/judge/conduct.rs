@@ -144,7 +144,7 @@ pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mu
                     add(UNIX_SOCKET, level, &shown);
                 } else if attempt.action == AttemptAction::Connect {
                     add(UNIX_SOCKET, FindingLevel::Warning, &shown);
-                } else if attempt.action == AttemptAction::Write
+                } else if matches!(attempt.action, AttemptAction::Write | AttemptAction::Replace)
                     && starts_later(path, &run.home)
                     && !run.is_work_at(path, attempt.after)
                 {

@@ -51,6 +51,9 @@ pub fn html(evaluation: &Evaluation) -> String {
         let lines: Vec<String> = cell.lines.iter().map(line).collect();
         body += "<h2>The smallest cell</h2>";
         body += &if lines.is_empty() { "<p>It opens nothing.</p>".to_owned() } else { list(&lines) };
+        let looked_up = |host| format!("not: {} ({})", line(host), host.remark.unwrap_or_default());
+        let looked_up: Vec<String> = cell.looked_up.iter().map(looked_up).collect();
+        body += &if looked_up.is_empty() { String::new() } else { list(&looked_up) };
     }
     let heading = if evaluation.cell.is_some() { "The risk in it" } else { "The risk" };
     body += &format!("<h2>{heading}</h2>{}", list(&evaluation.risk));

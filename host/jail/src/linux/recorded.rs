@@ -15,6 +15,8 @@ pub enum Operation {
     Change,
     /// Remove a file, folder or link.
     Remove,
+    /// Rename a file, folder or link, which may replace another.
+    Rename,
     /// Execute a program.
     Execute,
     /// Connect to an address, or send to one.
@@ -45,14 +47,25 @@ pub struct RecordedSyscall {
     /// The argument with the flags of `open`, the length of an address, or the number of messages if there may be more
     /// than one.
     pub flags: Option<usize>,
+    /// For [`Operation::Rename`] the old path, as `folder` and `path` are the new one.
+    pub old: Option<(Option<usize>, usize)>,
 }
 
 const fn at(number: c_long, name: &'static str, operation: Operation, folder: usize, path: usize) -> RecordedSyscall {
-    RecordedSyscall { number, name, operation, folder: Some(folder), path, flags: None }
+    RecordedSyscall { number, name, operation, folder: Some(folder), path, flags: None, old: None }
 }
 
 const fn plain(number: c_long, name: &'static str, operation: Operation, path: usize) -> RecordedSyscall {
-    RecordedSyscall { number, name, operation, folder: None, path, flags: None }
+    RecordedSyscall { number, name, operation, folder: None, path, flags: None, old: None }
+}
+
+/// Returns a call whose first arguments are the old path and whose next ones are the new path.
+const fn rename(number: c_long, name: &'static str, has_folders: bool) -> RecordedSyscall {
+    let (new, old) = match has_folders {
+        true => (at(number, name, Operation::Rename, 2, 3), (Some(0), 1)),
+        false => (plain(number, name, Operation::Rename, 1), (None, 0)),
+    };
+    RecordedSyscall { old: Some(old), ..new }
 }
 
 const fn flagged(call: RecordedSyscall, flags: usize) -> RecordedSyscall {
@@ -62,7 +75,7 @@ const fn flagged(call: RecordedSyscall, flags: usize) -> RecordedSyscall {
 /// The number is the same on all architectures; `libc` does not have it for all.
 const FCHMODAT2: c_long = 452;
 
-/// Recorded calls that all architectures have. Of a call with two paths, the one that is made or changed counts.
+/// Recorded calls that all architectures have. Of a call that makes a link, the path of the link counts.
 pub(super) const RECORDED: &[RecordedSyscall] = &[
     flagged(at(libc::SYS_openat, "openat", Operation::Open, 0, 1), 2),
     at(libc::SYS_newfstatat, "newfstatat", Operation::Look, 0, 1),
@@ -74,8 +87,8 @@ pub(super) const RECORDED: &[RecordedSyscall] = &[
     at(libc::SYS_mkdirat, "mkdirat", Operation::Create, 0, 1),
     at(libc::SYS_symlinkat, "symlinkat", Operation::Create, 1, 2),
     at(libc::SYS_linkat, "linkat", Operation::Create, 2, 3),
-    at(libc::SYS_renameat, "renameat", Operation::Create, 2, 3),
-    at(libc::SYS_renameat2, "renameat2", Operation::Create, 2, 3),
+    rename(libc::SYS_renameat, "renameat", true),
+    rename(libc::SYS_renameat2, "renameat2", true),
     at(libc::SYS_unlinkat, "unlinkat", Operation::Remove, 0, 1),
     at(libc::SYS_fchmodat, "fchmodat", Operation::Change, 0, 1),
     at(FCHMODAT2, "fchmodat2", Operation::Change, 0, 1),
@@ -104,7 +117,7 @@ pub(super) const RECORDED_HERE: &[RecordedSyscall] = &[
     plain(libc::SYS_mkdir, "mkdir", Operation::Create, 0),
     plain(libc::SYS_symlink, "symlink", Operation::Create, 1),
     plain(libc::SYS_link, "link", Operation::Create, 1),
-    plain(libc::SYS_rename, "rename", Operation::Create, 1),
+    rename(libc::SYS_rename, "rename", false),
     plain(libc::SYS_rmdir, "rmdir", Operation::Remove, 0),
     plain(libc::SYS_unlink, "unlink", Operation::Remove, 0),
     plain(libc::SYS_chmod, "chmod", Operation::Change, 0),

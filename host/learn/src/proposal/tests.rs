@@ -41,6 +41,40 @@ fn what_a_person_named_is_granted_as_a_whole() {
 }
 
 #[test]
+fn a_file_that_is_replaced_or_removed_needs_its_folder() {
+    let home = home();
+    let folder = home.path().join("data");
+    std::fs::create_dir(&folder).unwrap();
+    let file = folder.join("notes.json");
+    std::fs::write(&file, "").unwrap();
+    let facts = SourceFacts { named: vec![file.clone()], home: Some(home.path().to_owned()), ..SourceFacts::default() };
+    let on = |action, availability| attempt(action, AttemptSubject::Path(file.clone()), availability);
+    let written = Proposal::of(&[on(AttemptAction::Write, AttemptAvailability::ReadOnly)], &facts);
+    assert_eq!(
+        values(&written.lines),
+        [("write", file.display().to_string())],
+        "what is written in place is not widened"
+    );
+    for availability in [AttemptAvailability::Hidden, AttemptAvailability::ReadOnly, AttemptAvailability::Alone] {
+        let attempts = [on(AttemptAction::Read, AttemptAvailability::Hidden), on(AttemptAction::Replace, availability)];
+        let proposal = Proposal::of(&attempts, &facts);
+        assert_eq!(values(&proposal.lines), [("write", folder.display().to_string())], "{proposal:?}");
+        assert!(proposal.lines.first().unwrap().remark.unwrap().contains("replaces"), "{proposal:?}");
+    }
+    // The folder that the command names contains what is replaced, so nothing wider is needed.
+    let facts = SourceFacts { named: vec![folder.clone()], ..facts };
+    let proposal = Proposal::of(&[on(AttemptAction::Replace, AttemptAvailability::ReadOnly)], &facts);
+    assert_eq!(values(&proposal.lines), [("write", folder.display().to_string())]);
+    // A whole home is too much for one file in it.
+    let file = home.path().join("notes.json");
+    std::fs::write(&file, "").unwrap();
+    let facts = SourceFacts { named: vec![file.clone()], ..facts };
+    let moved = attempt(AttemptAction::Replace, AttemptSubject::Path(file), AttemptAvailability::Alone);
+    let proposal = Proposal::of(&[moved], &facts);
+    assert!(proposal.is_empty() && proposal.withheld.len() == 1, "{proposal:?}");
+}
+
+#[test]
 fn many_files_of_a_folder_are_the_folder_and_few_are_themselves() {
     let home = home();
     let folder = home.path().join("models/small");
@@ -92,7 +126,12 @@ fn credentials_and_whole_homes_are_named_and_not_proposed() {
 fn a_host_is_proposed_with_its_port_and_a_guess_is_called_one() {
     let attempts =
         [refused("API.Example.com", None), refused("db.example.com", Some(5432)), refused("_bad name", None)];
-    let proposal = Proposal::of(&attempts, &SourceFacts::default());
+    let mut proposal = Proposal::of(&attempts, &SourceFacts::default());
+    assert_eq!(values(&proposal.lines), [("network", "db.example.com:5432".to_owned())], "no port that was not tried");
+    assert_eq!(values(&proposal.looked_up), [("network", "api.example.com:PORT".to_owned())]);
+    assert!(proposal.looked_up.first().unwrap().remark.unwrap().contains("no connection was tried"), "{proposal:?}");
+    proposal.guess_ports();
+    proposal.lines.sort_by(|a, b| a.value.cmp(&b.value));
     let expected = [("network", "api.example.com:443".to_owned()), ("network", "db.example.com:5432".to_owned())];
     assert_eq!(values(&proposal.lines), expected);
     assert!(proposal.lines.first().unwrap().remark.is_some() && proposal.lines.last().unwrap().remark.is_none());
@@ -142,6 +181,7 @@ fn what_only_a_person_can_agree_to_is_withheld_where_nobody_is_asked() {
     let attempts =
         [hidden(AttemptAction::Read, &letters), hidden(AttemptAction::Read, &docs), refused("api.test", None)];
     let mut proposal = Proposal::of(&attempts, &facts);
+    proposal.guess_ports();
     assert_eq!(proposal.lines.len(), 3, "{proposal:?}");
     proposal.withhold_unnamed(&facts);
     let kept = [("read", docs.display().to_string()), ("network", "api.test:443".to_owned())];
@@ -190,6 +230,11 @@ fn a_source_that_searches_gets_no_endless_proposal() {
     let attempts: Vec<_> = (0..1000).map(|n| refused(&format!("h{n}.example.test"), Some(443))).collect();
     let proposal = Proposal::of(&attempts, &SourceFacts::default());
     assert_eq!((proposal.lines.len(), proposal.withheld.len()), (MAX_LINES, MAX_WITHHELD));
+    let attempts: Vec<_> = (0..1000).map(|n| refused(&format!("h{n}.example.test"), None)).collect();
+    let mut proposal = Proposal::of(&attempts, &SourceFacts::default());
+    assert_eq!((proposal.lines.len(), proposal.looked_up.len()), (0, MAX_WITHHELD));
+    proposal.guess_ports();
+    assert!(proposal.lines.len() <= MAX_LINES && proposal.looked_up.is_empty());
 }
 
 #[test]
@@ -231,4 +276,30 @@ fn compiled_modules_beside_a_python_program_are_no_need() {
     )];
     let facts = SourceFacts { inside: vec![program], home: Some(home.path().to_owned()), ..SourceFacts::default() };
     assert!(Proposal::of(&attempts, &facts).is_empty());
+}
+
+#[test]
+fn refused_bytecode_is_counted_and_hides_no_other_write() {
+    let home = home();
+    // An installed package is in a data folder, of which nothing is proposed, and an own one in a folder that is named.
+    let (installed, own) = (home.path().join(".portcullis/packages/lib"), home.path().join("app"));
+    [&installed, &own].into_iter().for_each(|folder| std::fs::create_dir_all(folder).unwrap());
+    let facts = SourceFacts { named: vec![own.clone()], home: Some(home.path().to_owned()), ..SourceFacts::default() };
+    let write =
+        |path: PathBuf| attempt(AttemptAction::Write, AttemptSubject::Path(path), AttemptAvailability::ReadOnly);
+    let bytecode = |n: usize| write(installed.join(format!("{n}/__pycache__/a.cpython-312.pyc.1")));
+    let mut attempts: Vec<_> = (0..70).map(bytecode).collect();
+    attempts.push(write(own.join("__pycache__")));
+    let proposal = Proposal::of(&attempts, &facts);
+    assert_eq!((&*proposal.lines, &*proposal.withheld, proposal.bytecode), (&[][..], &[][..], 71), "{proposal:?}");
+    attempts.push(write(installed.join("state.db")));
+    attempts.push(write(own.join("notes.txt")));
+    let proposal = Proposal::of(&attempts, &facts);
+    assert_eq!(values(&proposal.lines), [("write", own.display().to_string())], "{proposal:?}");
+    assert_eq!(values(&proposal.withheld), [("write", installed.join("state.db").display().to_string())]);
+    // What is kept in such a folder and read is no bytecode that Python tries to write.
+    std::fs::create_dir_all(home.path().join(".ssh/__pycache__")).unwrap();
+    std::fs::write(home.path().join(".ssh/__pycache__/id_rsa"), "").unwrap();
+    let read = hidden(AttemptAction::Read, &home.path().join(".ssh/__pycache__/id_rsa"));
+    assert_eq!(Proposal::of(&[read], &facts).withheld.len(), 1);
 }

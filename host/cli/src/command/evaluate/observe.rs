@@ -143,16 +143,14 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
     let sent = internet.sent();
     let unanswered = unanswered_ports(&attempts, &sent, |address| internet.name_of(address));
     count(&mut observed.unseen, "connections to ports at which nothing answers", unanswered);
-    // An address that a name was given is known by that name.
-    attempts.retain(|attempt| match attempt.subject {
-        Attempted::Address(SocketAddr::V4(address)) => internet.name_of(*address.ip()).is_none(),
-        _ => true,
-    });
     for attempt in &mut attempts {
+        name_address(attempt, |address| internet.name_of(address));
         if let Attempted::Path(path) = &mut attempt.subject {
             *path = home.as_told(path);
         }
     }
+    // Port 0 is how the C library asks which of its addresses would be used.
+    attempts.retain(|attempt| !matches!(attempt.subject, Attempted::Host(_, Some(0))));
     let started = attempts.iter().find(|attempt| attempt.action == AttemptAction::Execute);
     let started = started.and_then(|attempt| match &attempt.subject {
         Attempted::Path(path) => Some(path.clone()),
@@ -180,6 +178,16 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
         clock_moved,
         ..observed
     })
+}
+
+/// Takes an address that a name was given for that name. Outside of an evaluation, a cell refuses it.
+fn name_address(attempt: &mut RecordedAttempt, name_of: impl Fn(Ipv4Addr) -> Option<String>) {
+    if let Attempted::Address(SocketAddr::V4(address)) = attempt.subject
+        && let Some(name) = name_of(*address.ip())
+    {
+        attempt.subject = Attempted::Host(name, Some(address.port()));
+        attempt.availability = AttemptAvailability::Denied;
+    }
 }
 
 /// Returns the number of ports of named hosts at which the source found nobody to hear it.

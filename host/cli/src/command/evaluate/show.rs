@@ -70,8 +70,9 @@ fn cell(cell: &CellProposal) -> String {
     for line in &cell.lines {
         text += &format!("  {} = [\"{}\"]\n", line.key.as_str(), escape_hidden(&line.value));
     }
-    for line in &cell.withheld {
-        text += &format!("  not: {} = [\"{}\"]\n", line.key.as_str(), escape_hidden(&line.value));
+    for line in cell.withheld.iter().chain(&cell.looked_up) {
+        let why = line.remark.map(|why| format!("  ({why})")).unwrap_or_default();
+        text += &format!("  not: {} = [\"{}\"]{why}\n", line.key.as_str(), escape_hidden(&line.value));
     }
     text
 }

@@ -48,6 +48,8 @@ pub(super) struct CallResult {
     pub(super) ok: bool,
     /// The beginning of its answer, at most [`MAX_TEXT_BYTES`].
     pub(super) text: String,
+    /// The first line of why it failed, or `None` if it did not.
+    pub(super) failure: Option<String>,
 }
 
 impl CallScript {
@@ -161,15 +163,25 @@ async fn make(broker: &Broker, listed: &[Arc<Item>], calls: &[(String, Value)], 
 
 async fn one(session: &Session, tool: &str, exposed: &str, arguments: &Value) -> CallResult {
     let params = Json::of(&json!({ "name": exposed, "arguments": arguments }));
-    let (ok, text) = match session.request(Method::ToolsCall, params, Arc::new(NoAgent)).await {
+    let (failed, text, said) = match session.request(Method::ToolsCall, params, Arc::new(NoAgent)).await {
         Answer::Result(result) => {
-            (result.get("isError").is_none_or(|flag| flag.as_str() != "true"), beginning(result.as_str()))
+            let blocks = result.get("content").and_then(|content| content.items()).unwrap_or_default();
+            let said = blocks.iter().find_map(|block| block.get_str("text"));
+            (result.get("isError").is_some_and(|flag| flag.is_true()), beginning(result.as_str()), said)
         }
         Answer::Error(error) => {
-            (false, beginning(&error.get_str("message").unwrap_or_else(|| error.as_str().to_owned())))
+            let message = error.get_str("message").unwrap_or_else(|| error.as_str().to_owned());
+            (true, beginning(&message), Some(message))
         }
     };
-    CallResult { tool: tool.to_owned(), arguments: arguments.clone(), ok, text }
+    let failure = failed.then(|| first_line(said.as_deref().unwrap_or(&text)));
+    CallResult { tool: tool.to_owned(), arguments: arguments.clone(), ok: !failed, text, failure }
+}
+
+/// Returns the first line of a text that is not empty, without the space around it.
+fn first_line(text: &str) -> String {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty());
+    beginning(line.unwrap_or("it does not say why"))
 }
 
 fn beginning(text: &str) -> String {

