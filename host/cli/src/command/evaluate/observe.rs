@@ -68,26 +68,32 @@ impl Candidate {
             .with_osv(self.osv.clone());
         ProcessCell::new(Arc::new(cells), source)
     }
+
+    /// Returns the source and its variables for a run in this home. Its command and variables were written for that of
+    /// the baseline.
+    fn under(&self, condition: Condition, home: &FalseHome) -> (SourceConfig, Vec<(String, String)>) {
+        let (usual, now) = (work_folder(Condition::Baseline), work_folder(condition));
+        let replaced = |value: &str| value.replace(&*usual.to_string_lossy(), &now.to_string_lossy());
+        let mut source = self.source.clone();
+        home.grant(&mut source.cell);
+        if let Endpoint::Command { argv, .. } = &mut source.endpoint {
+            argv.iter_mut().for_each(|word| *word = replaced(word));
+        }
+        let mut variables = home.variables(condition);
+        variables.retain(|(name, _)| !self.variables.iter().any(|(own, _)| own == name));
+        variables.extend(self.variables.iter().map(|(name, value)| (name.clone(), replaced(value))));
+        (source, variables)
+    }
 }
 
 /// Runs the server under a condition. A server that fails is an observation; an error is one of this machine.
 pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyhow::Result<Observation> {
     let folder = tempfile::Builder::new().prefix("run-").tempdir_in(&candidate.folder)?;
     let mut home = FalseHome::make(folder.path(), condition).context("cannot make a false home")?;
-    let mut source = candidate.source.clone();
-    home.grant(&mut source.cell);
-    // The command and its variables were written for the home of the baseline.
-    let (usual, now) = (work_folder(Condition::Baseline), work_folder(condition));
-    let replaced = |value: &str| value.replace(&*usual.to_string_lossy(), &now.to_string_lossy());
-    if let Endpoint::Command { argv, .. } = &mut source.endpoint {
-        argv.iter_mut().for_each(|word| *word = replaced(word));
-    }
+    let (source, variables) = candidate.under(condition, &home);
     let cell = candidate.cell(&source);
     // The recording begins now, too.
     let mut run = EvaluationRun::begin(condition);
-    let mut variables = home.variables(condition);
-    variables.retain(|(name, _)| !candidate.variables.iter().any(|(own, _)| own == name));
-    variables.extend(candidate.variables.iter().map(|(name, value)| (name.clone(), replaced(value))));
     let mut plan = cell.plan(&variables).await?;
     // Only a full cell can have every address.
     let everywhere = plan.launch.cell.tier == Tier::Full;
@@ -138,28 +144,12 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
         served.finish().await;
     }
 
-    let mut attempts = recording.attempts();
+    let attempts = recording.attempts();
     let mut observed = run.observed();
     let sent = internet.sent();
     let unanswered = unanswered_ports(&attempts, &sent, |address| internet.name_of(address));
     count(&mut observed.unseen, "connections to ports at which nothing answers", unanswered);
-    for attempt in &mut attempts {
-        name_address(attempt, |address| internet.name_of(address));
-        if let Attempted::Path(path) = &mut attempt.subject {
-            *path = home.as_told(path);
-        }
-    }
-    // Port 0 is how the C library asks which of its addresses would be used.
-    attempts.retain(|attempt| !matches!(attempt.subject, Attempted::Host(_, Some(0))));
-    let started = attempts.iter().find(|attempt| attempt.action == AttemptAction::Execute);
-    let started = started.and_then(|attempt| match &attempt.subject {
-        Attempted::Path(path) => Some(path.clone()),
-        _ => None,
-    });
-    let clock_moved = attempts.iter().any(|attempt| {
-        let of_clock = matches!(&attempt.subject, Attempted::Path(path) if path.starts_with(CLOCK_FOLDER) && path.extension().is_some());
-        of_clock && attempt.action == AttemptAction::Read && attempt.availability == AttemptAvailability::Granted
-    });
+    let attempts = as_told(attempts, &internet, &home);
     let (written, unsearched) = home.written();
     count(
         &mut observed.unseen,
@@ -168,15 +158,45 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
     );
     Ok(Observation {
         failure: failure.map(|error| format!("{error:#}")),
-        attempts,
         sent,
         missed: observed.missed + internet.others() + recording.crowded_out(),
         written,
         canaries: std::mem::take(&mut home.canaries),
         home: visible_home_of(condition),
-        programs: [program, PathBuf::from("/usr/bin/env")].into_iter().chain(started).collect(),
-        clock_moved,
+        programs: [program, PathBuf::from("/usr/bin/env")].into_iter().chain(first_program(&attempts)).collect(),
+        clock_moved: reads_clock(&attempts),
+        attempts,
         ..observed
+    })
+}
+
+/// Returns the attempts as the server meant them: at hosts by their names, and at paths of the home that it was told.
+fn as_told(mut attempts: Vec<RecordedAttempt>, internet: &FalseInternet, home: &FalseHome) -> Vec<RecordedAttempt> {
+    for attempt in &mut attempts {
+        name_address(attempt, |address| internet.name_of(address));
+        if let Attempted::Path(path) = &mut attempt.subject {
+            *path = home.as_told(path);
+        }
+    }
+    // Port 0 is how the C library asks which of its addresses would be used.
+    attempts.retain(|attempt| !matches!(attempt.subject, Attempted::Host(_, Some(0))));
+    attempts
+}
+
+/// Returns the program that was executed first.
+fn first_program(attempts: &[RecordedAttempt]) -> Option<PathBuf> {
+    let started = attempts.iter().find(|attempt| attempt.action == AttemptAction::Execute)?;
+    match &started.subject {
+        Attempted::Path(path) => Some(path.clone()),
+        _ => None,
+    }
+}
+
+/// Reports whether the library was read that moves the clock of the server.
+fn reads_clock(attempts: &[RecordedAttempt]) -> bool {
+    attempts.iter().any(|attempt| {
+        let of_clock = matches!(&attempt.subject, Attempted::Path(path) if path.starts_with(CLOCK_FOLDER) && path.extension().is_some());
+        of_clock && attempt.action == AttemptAction::Read && attempt.availability == AttemptAvailability::Granted
     })
 }
 
