@@ -78,11 +78,11 @@ pub(super) async fn judge(
         let entry = entry(policy.identity(), view);
         let entry = if policy.shadow() { entry.with("shadow", true) } else { entry };
         let entry = if trail.revealed.is_some() { entry.with("revealed", true) } else { entry };
-        let quotes = |code: &str| !says_only_settings(policy.identity(), code);
+        let quotes = |code: &str, message: &str| !says_only_settings(policy.identity(), code, message);
         trail.entries.push(match &verdict {
             Verdict::Pass => entry.with("verdict", "pass"),
             Verdict::Ask(Concern { code, message, .. }) => {
-                let message = recorded_text(ledger, message, quotes(code), trail.record);
+                let message = recorded_text(ledger, message, quotes(code, message), trail.record);
                 entry.with("verdict", EventBody::new().with("ask", message).with("code", code))
             }
             Verdict::Deny(denial) => entry.with("verdict", EventBody::new().with("deny", &denial.code)),
@@ -92,9 +92,11 @@ pub(super) async fn judge(
         }
         match verdict {
             Verdict::Pass => {}
-            Verdict::Ask(concern) => asks.push(AskReason { quotes: quotes(&concern.code), concern }),
+            Verdict::Ask(concern) => {
+                asks.push(AskReason { quotes: quotes(&concern.code, &concern.message), concern });
+            }
             Verdict::Deny(Denial { code, message, .. }) => {
-                let quotes = quotes(&code);
+                let quotes = quotes(&code, &message);
                 return Err(CallRefusal::Denied { code, message, quotes });
             }
         }
@@ -102,13 +104,15 @@ pub(super) async fn judge(
     Ok(asks)
 }
 
-/// Reports whether a verdict's message can have nothing but the operator's own settings in it: the text or the name of a
-/// rule. Only policies that are part of the broker are believed.
-fn says_only_settings(policy: &PluginIdentity, code: &str) -> bool {
-    matches!(
-        (policy.name.as_str(), code),
-        ("builtin:rules", "rule") | ("builtin:cedar", "forbidden" | "approval-required")
-    )
+/// Reports whether a message of a policy can have nothing but the operator's own settings in it: the text or the name of
+/// a rule. The name of one that compares arguments has the values in it that it compares with. Only policies that are
+/// part of the broker are believed.
+fn says_only_settings(policy: &PluginIdentity, code: &str, message: &str) -> bool {
+    match (policy.name.as_str(), code) {
+        ("builtin:rules", "rule") => !message.contains("arguments"),
+        ("builtin:cedar", "forbidden" | "approval-required") => true,
+        _ => false,
+    }
 }
 
 /// Asks one transform.

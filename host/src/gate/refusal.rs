@@ -20,7 +20,7 @@ pub enum CallRefusal {
         /// The message, for people.
         message: String,
         /// True if the message may repeat something of the call or of its result, because a plugin wrote it or it names
-        /// a key. The ledger keeps it the way it keeps the payload. The text or the name of a rule repeats nothing.
+        /// a key. The ledger keeps it the way it keeps the payload.
         quotes: bool,
     },
     /// A person has not answered yet. The question stays open; the same call may be sent again.
