@@ -123,7 +123,7 @@ fn the_text_of_a_rule_is_recorded_whole_and_what_may_repeat_the_payload_is_not()
     agent.list();
     agent.call("calc__add", &json!({ "a": 4711, "b": 2 }), None);
     agent.call("calc__add", &json!({ "a": 1, "b": 0 }), None);
-    agent.call("calc__divide", &json!({ "a": 471247124712, "b": 2 }), None);
+    agent.call("calc__divide", &json!({ "a": 471247124712_i64, "b": 2 }), None);
     agent.call("calc__subtract", &json!({ "a": 1, "b": 1, "key": "a-word-of-the-caller" }), None);
     agent.call("calc__multiply", &json!({ "a": 1, "b": 1 }), Some("no"));
     agent.leave();
