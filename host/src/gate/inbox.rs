@@ -305,9 +305,11 @@ impl Inbox {
             open.insert(pending.id().to_owned(), pending.clone());
             waiting
         };
-        let Question { method, recorded_tool: tool, source, .. } = &pending.terms.summary;
-        let body =
-            json!({ "question": pending.id(), "method": method, "tool": tool, "source": source, "reasons": reasons });
+        let Question { method, recorded_tool: tool, source, principal, profile, client, .. } = &pending.terms.summary;
+        let body = json!({
+            "question": pending.id(), "method": method, "tool": tool, "source": source, "principal": principal,
+            "profile": profile, "client": client, "reasons": reasons,
+        });
         // Runs in a task of its own: a question that can be seen is recorded and announced, and expires, even if the
         // call that opened it is given up.
         let (open, events, opened) = (Arc::clone(&self.open), self.events.clone(), Arc::clone(&pending));

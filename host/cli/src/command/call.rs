@@ -27,6 +27,9 @@ const INTERRUPTED: Interrupted = Interrupted("interrupted; `portcullis audit tai
 /// The code of a call of a tool that is off.
 const TOOL_OFF: &str = "tool-off";
 
+/// The code of the error for a call whose question nobody has answered yet.
+const APPROVAL_PENDING: &str = "approval-pending";
+
 /// Call one tool, through policies, approval and the ledger as an agent would
 ///
 /// A broker that runs with this configuration makes the call; if none runs, the command starts its own broker with the
@@ -72,10 +75,10 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         let source = source.context("with `--fallback` the tool is SOURCE__TOOL, such as `search__query`")?;
         config.fall_back(&source.parse()?, &args.fallback)?;
     }
-    let (answer, tools) = runtime::block_on(async {
+    let (in_own, (answer, tools)) = runtime::block_on(async {
         match RunningSession::open(&config, &profile, Arc::new(Terminal)).await? {
-            Some(running) => in_running_broker(running, params).await,
-            None => in_own_broker(config, &profile, args, params).await,
+            Some(running) => Ok((false, in_running_broker(running, params).await?)),
+            None => Ok((true, in_own_broker(config, &profile, args, params).await?)),
         }
     })?;
     match answer {
@@ -92,6 +95,13 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
             let message = error.get_str("message").unwrap_or_else(|| error.as_str().to_owned());
             // Another name helps only where there is no tool of this one: a call may be denied for another reason.
             let code = error.get("data").and_then(|data| data.get_str("code"));
+            if in_own && code.as_deref() == Some(APPROVAL_PENDING) {
+                bail!(
+                    "{}: nobody answered in time, so the call was not made, and its question ended with this command; \
+                     answer while it waits, with `portcullis approvals --watch` in another terminal",
+                    args.tool
+                );
+            }
             let is_unknown = error.get("code").and_then(|code| code.read().ok()) == Some(RpcError::INVALID_PARAMS);
             let list = || tools_command(global, args.profile.as_deref());
             let suggestion = match is_unknown && code.as_deref() != Some(TOOL_OFF) {

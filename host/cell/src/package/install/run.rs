@@ -161,12 +161,14 @@ fn hint(said: &str, has_credentials: bool, has_proxy: bool) -> &'static str {
     }
 }
 
-/// Returns the end of what an installer wrote, its lines joined and without what a terminal would act on.
+/// Returns the end of what an installer wrote, from the beginning of a word, its lines joined and without what a terminal
+/// would act on.
 fn end_on_one_line(said: &str) -> String {
     let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let said = portcullis_core::escape::escape_hidden(&lines.join("; ")).into_owned();
-    let start = said.char_indices().rev().nth(COMPLAINT_CHARS).map_or(0, |(at, _)| at);
-    said.get(start..).unwrap_or_default().to_owned()
+    let Some((start, _)) = said.char_indices().rev().nth(COMPLAINT_CHARS) else { return said };
+    let end = said.get(start..).unwrap_or_default();
+    format!("… {}", end.split_once(' ').map_or(end, |(_, words)| words))
 }
 
 #[cfg(test)]
@@ -191,8 +193,10 @@ mod tests {
     fn lines_of_an_installer_are_joined_and_escapes_are_shown() {
         let said = "\n  npm error code E404\r\n\nnpm error 404 Not Found\u{1b}[2J\n";
         assert_eq!(end_on_one_line(said), "npm error code E404; npm error 404 Not Found\\u{1b}[2J");
-        let long = "x".repeat(2 * COMPLAINT_CHARS) + "the end";
-        assert!(end_on_one_line(&long).ends_with("xthe end"));
-        assert_eq!(end_on_one_line(&long).chars().count(), COMPLAINT_CHARS + 1);
+        let long = "word ".repeat(COMPLAINT_CHARS) + "the end";
+        let end = end_on_one_line(&long);
+        assert!(end.starts_with("… word word") && end.ends_with("word the end"), "{end}");
+        assert!(end.chars().count() <= COMPLAINT_CHARS + 2, "{end}");
+        assert!(end_on_one_line(&"x".repeat(2 * COMPLAINT_CHARS)).chars().count() <= COMPLAINT_CHARS + 3);
     }
 }

@@ -1,9 +1,11 @@
 //! `portcullis audit show`: a call or a run in words. The id of a question stands for the call that it was about.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use portcullis::ledger::{
     CallFilter, CallOrRun, CallRange, EventKind, LedgerReader, PositionedRecord, Record, RecordFilter, RunRow,
 };
@@ -33,7 +35,7 @@ pub(super) fn run(folder: &Path, id: &str, identities: &IdentityArgs, json: bool
         shown = reader.show(&call)?;
     }
     let Some(shown) = shown else {
-        anyhow::bail!(
+        bail!(
             "no call, run or question {id:?} in the ledger at {}; `portcullis audit` lists the calls with their ids",
             folder.display()
         );
@@ -47,6 +49,10 @@ pub(super) fn run(folder: &Path, id: &str, identities: &IdentityArgs, json: bool
             if let Some((entry, _)) = reader.call_entry(&row.call)? {
                 output::text(&format!("{}\n", list::line(&entry)))?;
             }
+            let is_decided = |entry: &PositionedRecord| matches!(&*entry.record.kind, "call.intent" | "call.denied");
+            if let Some(asked) = records.first().filter(|_| !records.iter().any(is_decided)) {
+                caller(&asked.record.body)?;
+            }
             records.iter().try_for_each(|record| describe(&record.record))?;
             fact("state", &plain_text(&serde_json::to_value(row.state)?))?;
             fact("run", &format!("{}  `portcullis audit show` shows its calls", shown_or(row.run.as_deref())))?;
@@ -57,18 +63,25 @@ pub(super) fn run(folder: &Path, id: &str, identities: &IdentityArgs, json: bool
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the newest call about which a question with this id, or an id that begins with it, was asked.
+/// Returns the newest call about which a question was asked that has this id, or the only one that begins with it.
+///
+/// # Errors
+/// If several questions begin with it.
 fn call_of_question(reader: &LedgerReader, id: &str) -> anyhow::Result<Option<String>> {
     if id.len() < MIN_QUESTION_PREFIX {
         return Ok(None);
     }
     let asked = RecordFilter { kind: Some(EventKind::CallAsked.as_str().to_owned()), ..RecordFilter::default() };
-    let asked = reader.tail(MAX_QUESTIONS, &asked)?.into_iter().rev().map(|entry| entry.record);
-    let is_meant = |record: &Record| {
-        let question = record.body.get("question").and_then(Value::as_str);
-        question.is_some_and(|question| question.starts_with(id))
-    };
-    Ok(asked.filter(is_meant).find_map(|record| record.call))
+    let asked = reader.tail(MAX_QUESTIONS, &asked)?.into_iter().map(|entry| entry.record);
+    let about = asked.filter_map(|record| {
+        let question = record.body.get("question")?.as_str()?.to_owned();
+        Some((question, record.call?)).filter(|(question, _)| question.starts_with(id))
+    });
+    let about: BTreeMap<String, String> = about.collect();
+    if about.len() > 1 && !about.contains_key(id) {
+        bail!("{id:?} begins the ids of {} questions: write more of it", about.len());
+    }
+    Ok(about.get(id).or_else(|| about.values().next()).cloned())
 }
 
 fn run_in_words(reader: &LedgerReader, row: &RunRow, records: &[PositionedRecord]) -> anyhow::Result<()> {
@@ -176,6 +189,14 @@ fn numbers(records: &[PositionedRecord]) -> anyhow::Result<()> {
     }
 }
 
+/// Prints who called. Earlier versions did not record it with a question.
+fn caller(body: &Value) -> anyhow::Result<()> {
+    let Some(principal) = body["principal"].as_str() else { return Ok(()) };
+    let client = body["client"].as_str().map(|client| format!(", client {}", escape_hidden(client)));
+    let (principal, profile) = (escape_hidden(principal), plain_text(&body["profile"]));
+    fact("caller", &format!("{principal}, profile {profile}{}", client.unwrap_or_default()))
+}
+
 /// Prints what the gate knew and decided.
 fn decision(body: &Value) -> anyhow::Result<()> {
     let known = |key: &str| !body[key].is_null();
@@ -183,8 +204,7 @@ fn decision(body: &Value) -> anyhow::Result<()> {
         let (method, source) = (plain_text(&body["method"]), plain_text(&body["source"]));
         fact("request", &format!("{method} of source {source}"))?;
     }
-    let client = if known("client") { format!(", client {}", plain_text(&body["client"])) } else { String::new() };
-    fact("caller", &format!("{}, profile {}{client}", plain_text(&body["principal"]), plain_text(&body["profile"])))?;
+    caller(body)?;
     if known("arguments") {
         fact("arguments", &payload(&body["arguments"]))?;
     }

@@ -1,5 +1,6 @@
 //! The files that `import` reads.
 
+use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -60,7 +61,10 @@ pub(super) fn inputs(from: Option<&Path>) -> anyhow::Result<Vec<Input>> {
         ensure!(!is_word || from.symlink_metadata().is_ok(), "{}", neither_file_nor_client(&shown(from)));
         return Ok(vec![Input { is_clients: false, ..input(from, &here) }]);
     };
-    let files = client.files(&here)?;
+    // In the home folder, the file of the project is that of the user.
+    let mut seen = BTreeSet::new();
+    let mut files = client.files(&here)?;
+    files.retain(|file| seen.insert(file.canonicalize().unwrap_or_else(|_| file.clone())));
     let found: Vec<Input> = files.iter().filter(|file| file.exists()).map(|file| input(file, &here)).collect();
     let looked = files.iter().map(|file| shown(file)).collect::<Vec<_>>().join(", ");
     ensure!(

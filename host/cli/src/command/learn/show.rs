@@ -104,6 +104,9 @@ pub(super) fn written(learned: &Learned, written: Option<&Path>) {
     match written {
         Some(file) => output::message(&format!("written to {}", escape_hidden(&file.to_string_lossy()))),
         None if learned.lines.is_empty() => {}
+        None if learned.open => output::message(
+            "nothing was written, and the last lines were not tried: agree to them in a terminal, or run it with --yes",
+        ),
         None if !learned.still_works() => {
             output::message("nothing was written, because the source does not work with these lines")
         }
