@@ -194,3 +194,25 @@ fn stats_count_calls_by_source_and_tool() {
     assert_eq!(row.split_whitespace().skip(1).take(3).collect::<Vec<_>>(), ["1", "0", "1"], "{table}");
     assert!(dir.run(&["stats", "--until", "2000-01-01"]).out.contains("all"), "an empty table is no error");
 }
+
+#[test]
+fn a_call_that_has_to_be_sent_again_ends_as_deferred_and_holds_up_no_export() {
+    let dir = TestDir::new(&format!("{}approve = \"always\"\n", CONFIG.replace("record = \"full\"\n", "")));
+    let mut agent = Agent::start(&dir, Era::Modern);
+    agent.list();
+    let answer = agent.call("calc__add", &json!({ "a": 1, "b": 2 }), Some("once"));
+    assert_eq!(answer, json!({ "ok": "3" }));
+    let entries: Vec<Value> = lines(&dir, &["--json"]).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let facts: Vec<_> =
+        entries.iter().map(|entry| [&entry["outcome"], &entry["principal"], &entry["profile"]]).collect();
+    assert_eq!(json!(facts), json!([["deferred", "local", "default"], ["ok", "local", "default"]]));
+    assert_eq!(lines(&dir, &["--outcome", "deferred"]).len(), 1);
+    let shown = dir.run(&["audit", "show", entries[0]["call"].as_str().unwrap()]).out;
+    for expected in ["asked", "approved", "deferred", "caller      local, profile default", "state       deferred"] {
+        assert!(shown.contains(expected), "{expected:?} is not in:\n{shown}");
+    }
+    let exported = dir.run(&["audit", "export"]);
+    assert_eq!((exported.code, exported.out.lines().count()), (Some(0), 2), "while the broker runs: {}", exported.err);
+    agent.leave();
+    assert_eq!(dir.run(&["audit", "verify"]).code, Some(0));
+}

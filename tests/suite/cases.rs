@@ -88,7 +88,8 @@ fn call(agent: &mut Agent, request: &Value, era: Era, names: &Names) -> Value {
 fn line(record: &Value, names: &Names) -> Option<String> {
     let (kind, body) = (record["kind"].as_str().unwrap(), &record["body"]);
     let known = ["call.", "tool.", "grant.", "plugin.", "list."];
-    if !known.iter().any(|prefix| kind.starts_with(prefix)) {
+    // Only an agent of the modern era sends the call again, with the answer; the other one gives it while the call waits.
+    if !known.iter().any(|prefix| kind.starts_with(prefix)) || kind == "call.deferred" {
         return None;
     }
     let mut line = kind.to_owned();

@@ -42,6 +42,8 @@ pub enum RecordedOutcome {
     Withheld,
     /// A person was asked, and the call did not go on yet.
     Asked,
+    /// A person was asked, and the agent was told to send the call again once they have answered.
+    Deferred,
     /// The call is with the gate or the source.
     Running,
     /// It is not known whether the source acted.
@@ -54,12 +56,13 @@ pub enum RecordedOutcome {
 
 impl RecordedOutcome {
     /// All outcomes.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Ok,
         Self::Failed,
         Self::Denied,
         Self::Withheld,
         Self::Asked,
+        Self::Deferred,
         Self::Running,
         Self::Unknown,
         Self::NotSent,
@@ -75,6 +78,7 @@ impl RecordedOutcome {
             Self::Denied => "denied",
             Self::Withheld => "withheld",
             Self::Asked => "asked",
+            Self::Deferred => "deferred",
             Self::Running => "running",
             Self::Unknown => "unknown",
             Self::NotSent => "not-sent",
@@ -227,7 +231,7 @@ impl CallEntry {
         let any = |key: &str| records.iter().find_map(|entry| text(entry.record.body.get(key)));
         let item = ["tool", "prompt", "resource", "template"].into_iter().find_map(|kind| Some((kind, any(kind)?)));
         let (denied, completed) = (of_kind(EventKind::CallDenied), of_kind(EventKind::ToolCompleted));
-        let answered = of_kind(EventKind::CallAnswered);
+        let (answered, deferred) = (of_kind(EventKind::CallAnswered), of_kind(EventKind::CallDeferred));
         let live = || is_live(&first.chain);
         let outcome = match (denied, completed) {
             (Some(_), _) => RecordedOutcome::Denied,
@@ -236,6 +240,7 @@ impl CallEntry {
                 true => RecordedOutcome::Running,
                 false => RecordedOutcome::Unknown,
             },
+            (None, None) if deferred.is_some() => RecordedOutcome::Deferred,
             (None, None) if answered.is_some_and(|body| body["approved"] == false) => RecordedOutcome::Denied,
             (None, None) if !live() => RecordedOutcome::Abandoned,
             (None, None) if of_kind(EventKind::CallAsked).is_some() => RecordedOutcome::Asked,

@@ -268,6 +268,8 @@ impl LedgerReader {
             CallState::Denied
         } else if flag("completed")? {
             if flag("lost")? { CallState::Unknown } else { CallState::Done }
+        } else if flag("deferred")? {
+            CallState::Deferred
         } else {
             match (flag("intended")?, is_live(&self.data_dir, &chain)) {
                 (true, true) => CallState::Running,

@@ -121,6 +121,8 @@ kinds! {
     CallAsked = "call.asked",
     /// A person answered, or the time to answer ran out.
     CallAnswered = "call.answered",
+    /// The agent was told that a person has to answer first. With that the call has ended: the agent sends it again.
+    CallDeferred = "call.deferred",
     /// An answer was stored for later calls.
     GrantAdded = "grant.added",
     /// A session followed a change of its tools.
@@ -170,10 +172,13 @@ impl Event {
 
     /// Prepares everything except the place in the chain, so that the writer's thread only has to concatenate and hash.
     /// `config` is the digest of the configuration under which it happened; records of the ledger itself have none.
-    /// An intent, a refusal or an outcome is recorded whatever its payloads are: [reduced](EventBody::reduced) if need
+    /// An intent, a refusal, a deferral or an outcome is recorded whatever its payloads are: [reduced](EventBody::reduced) if need
     /// be.
     pub(super) fn draft(self, config: Option<&Arc<str>>) -> Result<UnchainedRecord, LedgerError> {
-        let is_of_call = matches!(self.kind, EventKind::CallIntent | EventKind::CallDenied | EventKind::ToolCompleted);
+        let is_of_call = matches!(
+            self.kind,
+            EventKind::CallIntent | EventKind::CallDenied | EventKind::CallDeferred | EventKind::ToolCompleted
+        );
         let body = match text_of(&self.body) {
             Err(error) if is_of_call => {
                 tracing::debug!(kind = self.kind.as_str(), %error, "a call is recorded without its payloads");
@@ -358,7 +363,7 @@ mod tests {
 
     #[test]
     fn what_is_said_of_a_call_is_recorded_whatever_its_payloads_are() {
-        for kind in [EventKind::CallIntent, EventKind::CallDenied, EventKind::ToolCompleted] {
+        for kind in [EventKind::CallIntent, EventKind::CallDenied, EventKind::CallDeferred, EventKind::ToolCompleted] {
             let body =
                 json!({ "code": "x", "arguments": { "bytes": 1, "hash": "h", "body": "x".repeat(MAX_RECORD_BYTES) } });
             let record: Record =

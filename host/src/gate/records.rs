@@ -29,7 +29,7 @@ impl Gate {
         }
     }
 
-    /// Records that a call was refused.
+    /// Records that a call was refused, or that the agent has to send it again once a person has answered.
     pub(super) async fn record_refusal(
         &self,
         call: &Call,
@@ -38,8 +38,13 @@ impl Gate {
         refusal: &CallRefusal,
         trail: DecisionTrail,
     ) -> Result<(), CallRefusal> {
-        // A question that is still open is recorded as asked, by the inbox; its call has not ended.
-        let CallRefusal::Denied { code, message, quotes } = refusal else { return Ok(()) };
+        let (code, message, quotes) = match refusal {
+            CallRefusal::Denied { code, message, quotes } => (code, message, *quotes),
+            CallRefusal::Pending { .. } | CallRefusal::InputRequired(_) => {
+                return self.record_deferral(call, input, trail).await;
+            }
+            CallRefusal::Ledger(_) => return Ok(()),
+        };
         series.denied();
         self.ledger.record_definition(&call.item);
         // Whoever has spent a budget may call as often as before, and chooses the names in the shape of the arguments.
@@ -49,12 +54,30 @@ impl Gate {
         };
         let mut body = self.describe(call, input, trail, arguments);
         body.set("code", code);
-        body.set("message", recorded_text(&self.ledger, message, *quotes, input.record));
+        body.set("message", recorded_text(&self.ledger, message, quotes, input.record));
         let event = Event {
             kind: EventKind::CallDenied,
             run: Some(call.caller.session.clone()),
             call: Some(call.id.clone()),
             body,
+        };
+        self.ledger.append(event).await.map(drop).map_err(CallRefusal::from_ledger)
+    }
+
+    /// Records that the agent has to send the call again once a person has answered.
+    async fn record_deferral(
+        &self,
+        call: &Call,
+        input: &GateInput<'_>,
+        trail: DecisionTrail,
+    ) -> Result<(), CallRefusal> {
+        self.ledger.record_definition(&call.item);
+        let arguments = recorded_payload(&self.ledger, &call.arguments, input.record);
+        let event = Event {
+            kind: EventKind::CallDeferred,
+            run: Some(call.caller.session.clone()),
+            call: Some(call.id.clone()),
+            body: self.describe(call, input, trail, arguments),
         };
         self.ledger.append(event).await.map(drop).map_err(CallRefusal::from_ledger)
     }

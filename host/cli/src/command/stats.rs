@@ -56,7 +56,11 @@ impl Traffic {
             RecordedOutcome::Failed | RecordedOutcome::NotSent => self.failed += 1,
             RecordedOutcome::Denied | RecordedOutcome::Withheld => self.denied += 1,
             RecordedOutcome::Unknown => self.unknown += 1,
-            RecordedOutcome::Ok | RecordedOutcome::Asked | RecordedOutcome::Running | RecordedOutcome::Abandoned => {}
+            RecordedOutcome::Ok
+            | RecordedOutcome::Asked
+            | RecordedOutcome::Deferred
+            | RecordedOutcome::Running
+            | RecordedOutcome::Abandoned => {}
         }
         if let Some(micros) = entry.micros {
             self.durations.add(micros);

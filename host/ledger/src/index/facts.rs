@@ -52,6 +52,7 @@ pub(crate) enum CallStage {
     Open,
     Asked,
     Refused,
+    Deferred,
     Sent,
     Ended(RecordedOutcome),
     Denied,
@@ -182,6 +183,8 @@ impl CallStage {
             Self::Ended(RecordedOutcome::of_text(outcome))
         } else if is(EventKind::CallIntent) {
             Self::Sent
+        } else if is(EventKind::CallDeferred) {
+            Self::Deferred
         } else if is(EventKind::CallAnswered) && approved == Some("false") {
             Self::Refused
         } else if is(EventKind::CallAsked) {
@@ -196,7 +199,7 @@ impl CallStage {
         if later.rank() > self.rank() { later } else { self }
     }
 
-    /// Reports whether a call has ended with this stage.
+    /// Reports whether this stage is the last of a call. A person may answer after a call was deferred.
     pub(super) fn is_end(self) -> bool {
         matches!(self, Self::Ended(_) | Self::Denied)
     }
@@ -206,9 +209,10 @@ impl CallStage {
             Self::Open => 0,
             Self::Asked => 1,
             Self::Refused => 2,
-            Self::Sent => 3,
-            Self::Ended(_) => 4,
-            Self::Denied => 5,
+            Self::Deferred => 3,
+            Self::Sent => 4,
+            Self::Ended(_) => 5,
+            Self::Denied => 6,
         }
     }
 
@@ -218,6 +222,7 @@ impl CallStage {
             Self::Open => matches!(outcome, RecordedOutcome::Running | RecordedOutcome::Abandoned),
             Self::Asked => matches!(outcome, RecordedOutcome::Asked | RecordedOutcome::Abandoned),
             Self::Refused | Self::Denied => outcome == RecordedOutcome::Denied,
+            Self::Deferred => outcome == RecordedOutcome::Deferred,
             Self::Sent => matches!(outcome, RecordedOutcome::Running | RecordedOutcome::Unknown),
             Self::Ended(ended) => ended == outcome,
         }
@@ -228,6 +233,7 @@ impl CallStage {
             Self::Open => "open",
             Self::Asked => "asked",
             Self::Refused => "refused",
+            Self::Deferred => "deferred",
             Self::Sent => "sent",
             Self::Ended(outcome) => outcome.as_str(),
             Self::Denied => "denied",
@@ -236,7 +242,7 @@ impl CallStage {
 
     /// Reads a stage; `None` if no version of the index writes it.
     pub(crate) fn of_word(word: &str) -> Option<Self> {
-        let plain = [Self::Open, Self::Asked, Self::Refused, Self::Sent, Self::Denied];
+        let plain = [Self::Open, Self::Asked, Self::Refused, Self::Deferred, Self::Sent, Self::Denied];
         let ended = RecordedOutcome::ALL.map(Self::Ended);
         plain.into_iter().chain(ended).find(|stage| stage.as_str() == word)
     }

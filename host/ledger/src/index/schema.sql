@@ -97,9 +97,9 @@ GROUP BY events.run, events.chain;
 
 CREATE VIEW call_rows AS
 SELECT call, chains.chain AS chain, max(sessions.run) AS run, min(row) AS first, min(at) AS started,
-  max(CASE WHEN kinds.kind IN ('tool.completed', 'call.denied') THEN at END) AS ended,
+  max(CASE WHEN kinds.kind IN ('tool.completed', 'call.denied', 'call.deferred') THEN at END) AS ended,
   max(kinds.kind = 'call.intent') AS intended, max(kinds.kind = 'tool.completed') AS completed,
-  max(kinds.kind = 'call.denied') AS denied, max(outcome = 'unknown') AS lost
+  max(kinds.kind = 'call.denied') AS denied, max(kinds.kind = 'call.deferred') AS deferred, max(outcome = 'unknown') AS lost
 FROM events JOIN kinds ON kinds.id = events.kind JOIN facts ON facts.id = events.facts
   JOIN chains ON chains.id = events.chain LEFT JOIN sessions ON sessions.id = events.run
 WHERE call IS NOT NULL GROUP BY call, events.chain;

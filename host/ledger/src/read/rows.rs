@@ -8,6 +8,8 @@ use super::PositionedRecord;
 pub enum CallState {
     /// The gate is deciding; a person may have been asked. The source has seen nothing.
     Waiting,
+    /// The agent was told to send the call again once a person has answered. The source has seen nothing.
+    Deferred,
     /// The broker ended while the gate was deciding. The source has seen nothing.
     Abandoned,
     /// The call was sent to the source, and its broker lives.

@@ -83,7 +83,8 @@ fn follow(
     let (calls, mut records) =
         (LedgerReader::open(folder)?, LedgerReader::open(folder)?.follow(from, RecordFilter::default()));
     let matcher = query.matcher();
-    let turns = [EventKind::CallAsked, EventKind::CallDenied, EventKind::ToolCompleted].map(EventKind::as_str);
+    let turns = [EventKind::CallAsked, EventKind::CallDeferred, EventKind::CallDenied, EventKind::ToolCompleted];
+    let turns = turns.map(EventKind::as_str);
     runtime::block_on(async {
         let mut interrupted = pin!(runtime::interruption()?);
         loop {
@@ -126,7 +127,9 @@ pub(crate) fn line(entry: &CallEntry) -> String {
     };
     let reason = entry.reason.as_ref().map(|reason| format!("  ({})", escape_hidden(reason))).unwrap_or_default();
     let style = match entry.outcome {
-        RecordedOutcome::Ok | RecordedOutcome::Running | RecordedOutcome::Asked => anstyle::Style::new(),
+        RecordedOutcome::Ok | RecordedOutcome::Running | RecordedOutcome::Asked | RecordedOutcome::Deferred => {
+            anstyle::Style::new()
+        }
         _ => BAD,
     };
     let (at, took) = (moment::local(entry.started), entry.micros.map(duration).unwrap_or_default());

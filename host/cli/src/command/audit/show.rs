@@ -49,7 +49,9 @@ pub(super) fn run(folder: &Path, id: &str, identities: &IdentityArgs, json: bool
             if let Some((entry, _)) = reader.call_entry(&row.call)? {
                 output::text(&format!("{}\n", list::line(&entry)))?;
             }
-            let is_decided = |entry: &PositionedRecord| matches!(&*entry.record.kind, "call.intent" | "call.denied");
+            let is_decided = |entry: &PositionedRecord| {
+                matches!(&*entry.record.kind, "call.intent" | "call.denied" | "call.deferred")
+            };
             if let Some(asked) = records.first().filter(|_| !records.iter().any(is_decided)) {
                 caller(&asked.record.body)?;
             }
@@ -131,6 +133,13 @@ fn describe(record: &Record) -> anyhow::Result<()> {
             decision(body)?;
             fact("approval", &approval(&body["approval"]))?;
             fact("sent", &moment::local(record.at))
+        }
+        "call.deferred" => {
+            decision(body)?;
+            fact(
+                "deferred",
+                &format!("{}, the agent sends it again once a person has answered", moment::local(record.at)),
+            )
         }
         "call.denied" => {
             decision(body)?;

@@ -7,7 +7,7 @@ use crate::output::escape_hidden;
 /// Returns a call as a line, without its end. Labels name the fields that the format does not know.
 pub(super) fn line(entry: &CallEntry) -> String {
     let severity = match entry.outcome {
-        RecordedOutcome::Ok | RecordedOutcome::Running | RecordedOutcome::Asked => 1,
+        RecordedOutcome::Ok | RecordedOutcome::Running | RecordedOutcome::Asked | RecordedOutcome::Deferred => 1,
         RecordedOutcome::Unknown | RecordedOutcome::Withheld => 6,
         _ => 3,
     };

@@ -14,13 +14,17 @@ const OTHER: u32 = 99;
 pub(super) fn event(entry: &CallEntry) -> Value {
     let (status, status_id) = match entry.outcome {
         RecordedOutcome::Ok => ("Success", 1),
-        RecordedOutcome::Unknown | RecordedOutcome::Abandoned | RecordedOutcome::Running | RecordedOutcome::Asked => {
-            ("Unknown", 0)
-        }
+        RecordedOutcome::Unknown
+        | RecordedOutcome::Abandoned
+        | RecordedOutcome::Running
+        | RecordedOutcome::Asked
+        | RecordedOutcome::Deferred => ("Unknown", 0),
         _ => ("Failure", 2),
     };
     let (severity, severity_id) = match entry.outcome {
-        RecordedOutcome::Ok | RecordedOutcome::Running | RecordedOutcome::Asked => ("Informational", 1),
+        RecordedOutcome::Ok | RecordedOutcome::Running | RecordedOutcome::Asked | RecordedOutcome::Deferred => {
+            ("Informational", 1)
+        }
         RecordedOutcome::Unknown | RecordedOutcome::Withheld => ("Medium", 3),
         _ => ("Low", 2),
     };
