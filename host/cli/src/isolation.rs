@@ -128,11 +128,9 @@ pub(crate) async fn banner(broker: &Broker) {
 
 /// Returns what is limited in a cell but not enforced to the end.
 fn weak_aspects(CellPreview { grant, report, .. }: &CellPreview) -> impl Iterator<Item = String> {
-    let unlimited = if grant.limits.cpu.is_none() { "cpu" } else { "" };
-    let weak = report
-        .aspects
-        .iter()
-        .filter(move |aspect| aspect.strength != Strength::Enforced && aspect.subject != unlimited);
+    let is_limited = |subject: &str| subject != "cpu" || grant.limits.cpu.is_some();
+    let weak =
+        report.aspects.iter().filter(move |aspect| aspect.strength != Strength::Enforced && is_limited(aspect.subject));
     weak.map(|aspect| format!("{} {}: {}", aspect.subject, aspect.strength.as_str(), aspect.mechanism))
 }
 

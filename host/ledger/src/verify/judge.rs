@@ -9,7 +9,7 @@ use super::{ChainReport, ChainStatus};
 use crate::chain::ChainTip;
 use crate::record::RecordHash;
 
-/// What is known of one chain besides its records, which must agree with it.
+/// The evidence about one chain from outside of its records, which must agree with it.
 pub(super) struct OutsideWitnesses<'a> {
     /// The hash of the last good record.
     pub(super) end: RecordHash,

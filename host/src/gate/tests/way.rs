@@ -73,6 +73,23 @@ async fn a_call_that_is_dropped_undecided_is_recorded() {
 }
 
 #[tokio::test]
+async fn a_call_that_nobody_answers_in_time_ends_as_deferred_and_names_its_caller() {
+    let bench = Bench::new().await;
+    let waiting = bench.ask(CALL).await;
+    tokio::time::pause();
+    tokio::time::advance(std::time::Duration::from_secs(60)).await;
+    tokio::time::resume();
+    let refused = waiting.await.unwrap().unwrap_err();
+    assert!(matches!(refused, CallRefusal::Pending { .. }), "{refused:?}");
+    let (asked, deferred) = (bench.recorded("call.asked").await, bench.recorded("call.deferred").await);
+    assert_eq!((deferred.len(), &deferred[0]["call"]), (1, &asked[0]["call"]));
+    for record in [&asked[0], &deferred[0]] {
+        assert_eq!((&record["body"]["principal"], &record["body"]["profile"]), (&json!("local"), &json!("default")));
+    }
+    assert!(deferred[0]["body"]["arguments"]["hash"].is_string(), "{}", deferred[0]);
+}
+
+#[tokio::test]
 async fn an_intent_whose_caller_goes_away_has_an_outcome() {
     // A writer that is quick, or a test that was put to sleep, is answered before it asks a second time.
     for _ in 0..100 {
