@@ -22,12 +22,16 @@ fn config(profile: &str) -> String {
             { "name": "count", "inputSchema": { "type": "object" }, "outputSchema": { "type": "object" } },
             { "name": "dump", "inputSchema": { "type": "object" }, "outputSchema": { "type": "object" } },
             { "name": "imitate", "inputSchema": { "type": "object" } },
+            { "name": "quote", "inputSchema": { "type": "object" } },
         ],
         "results": {
             "see": { "content": [block("before"), picture, block("after")] },
             "count": { "content": [], "structuredContent": { "n": 1 } },
             "dump": { "content": [block(&long())], "structuredContent": { "lines": 3000 }, "x": 1 },
             "imitate": { "content": [imitated] },
+            "quote": {
+                "content": [block(&"\"\n".repeat(3_000))], "isError": true, "_meta": { "far/large": "x".repeat(9_000) },
+            },
         },
     });
     format!(
@@ -131,6 +135,28 @@ fn a_large_result_is_read_in_parts_and_a_small_one_is_not_touched() {
     let completed = dir.records_of("tool.completed");
     assert!(completed[0]["body"]["result"]["bytes"].as_u64().unwrap() > 50_000, "the record is of the whole");
     dir.assert_good();
+}
+
+#[test]
+fn a_shortened_result_keeps_to_its_size_whatever_the_source_writes() {
+    let dir = TestDir::new(&config("max-result = \"8KiB\""));
+    for era in ERAS {
+        let mut agent = Agent::start(&dir, era);
+        agent.list();
+        let result = call(&mut agent, "quote");
+        assert!(result.to_string().len() <= 8 * 1024, "{} bytes", result.to_string().len());
+        assert_eq!((&result["isError"], result.get("_meta")), (&json!(true), None), "{result}");
+        let mut text = result["content"][0]["text"].as_str().unwrap().to_owned();
+        for link in result["content"].as_array().unwrap().iter().filter(|block| block["type"] == "resource_link") {
+            let read = agent.request("resources/read", json!({ "uri": link["uri"] }))["result"].clone();
+            assert!(read.to_string().len() <= 8 * 1024, "{} bytes", read.to_string().len());
+            text += read["contents"][0]["text"].as_str().unwrap();
+        }
+        assert_eq!(text, "\"\n".repeat(3_000), "the parts are the whole");
+        agent.leave();
+    }
+    let converted = dir.records_of("result.converted");
+    assert_eq!(converted[0]["body"]["oversize"]["members-dropped"], true, "{converted:?}");
 }
 
 fn read(session: &mut Session, uri: &str) -> Value {

@@ -27,7 +27,7 @@ use super::{LedgerError, blocking, is_live};
 /// a second.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The largest number of records that [`Tail`] and [`LedgerReader::show`] return at once.
+/// The largest number of records that are read at once, and that [`Tail`] returns.
 const PAGE: usize = 1000;
 
 /// A filter for records. A record must match every field that is set.
@@ -121,7 +121,7 @@ impl LedgerReader {
         Tail { reader: Arc::new(Mutex::new(self)), position, filter }
     }
 
-    /// Returns the call or the run with this identifier, or `None` if there is neither.
+    /// Returns the call or the run with this identifier and all its records, or `None` if there is neither.
     ///
     /// # Errors
     /// As for [`LedgerReader::tail`].
@@ -131,12 +131,12 @@ impl LedgerReader {
         let call = conn.query_row("SELECT * FROM call_rows WHERE call = ?1", [index::key_of(id)], |row| self.call(row));
         if let Some(row) = call.optional().map_err(|e| self.failed(&e))? {
             let filter = RecordFilter { call: Some(id.to_owned()), ..RecordFilter::default() };
-            return Ok(Some(CallOrRun::Call { row, records: self.records("ORDER BY row", 0, PAGE, &filter)? }));
+            return Ok(Some(CallOrRun::Call { row, records: self.all_records(&filter)? }));
         }
         let run = conn.query_row("SELECT * FROM run_rows WHERE run = ?1", [id], |row| self.run(row));
         let Some(row) = run.optional().map_err(|e| self.failed(&e))? else { return Ok(None) };
         let filter = RecordFilter { run: Some(id.to_owned()), ..RecordFilter::default() };
-        Ok(Some(CallOrRun::Run { row, records: self.records("ORDER BY row", 0, PAGE, &filter)? }))
+        Ok(Some(CallOrRun::Run { row, records: self.all_records(&filter)? }))
     }
 
     /// Returns the newest `n` calls of a run, or of all runs, oldest first.
@@ -167,6 +167,20 @@ impl LedgerReader {
             .prepare_cached(sql)
             .and_then(|mut query| query.query_map([limit(n)], |row| self.run(row))?.collect());
         rows.map_err(|e| self.failed(&e))
+    }
+
+    /// Returns all records that match, in their order.
+    fn all_records(&self, filter: &RecordFilter) -> Result<Vec<PositionedRecord>, LedgerError> {
+        let mut records: Vec<PositionedRecord> = Vec::new();
+        loop {
+            let after = records.last().map_or(0, |record| record.position);
+            let page = self.records("ORDER BY row", after, PAGE, filter)?;
+            let is_last = page.len() < PAGE;
+            records.extend(page);
+            if is_last {
+                return Ok(records);
+            }
+        }
     }
 
     fn records(

@@ -135,15 +135,32 @@ impl SessionVault {
     }
 
     /// Returns a text with placeholders in the places of the values that they stand for.
-    pub(super) fn hide(&self, mut text: String) -> String {
+    pub(super) fn hide(&self, text: String) -> String {
         let kept = self.kept.lock();
-        let mut within: Vec<_> = kept.by_placeholder.iter().filter(|(_, value)| text.contains(&value.text)).collect();
-        // A value may be a part of another.
-        within.sort_by_key(|(_, value)| std::cmp::Reverse(value.text.len()));
-        for (placeholder, value) in within.into_iter().filter(|(_, value)| !value.text.is_empty()) {
-            text = text.replace(&value.text, placeholder);
+        // The values are looked for in the text alone: one of them may also be a part of a placeholder.
+        let mut found: Vec<_> = kept
+            .by_placeholder
+            .iter()
+            .filter(|(_, value)| !value.text.is_empty())
+            .flat_map(|(placeholder, value)| {
+                text.match_indices(&value.text).map(move |(from, found)| (from, from + found.len(), placeholder))
+            })
+            .collect();
+        if found.is_empty() {
+            return text;
         }
-        text
+        // A value may be a part of another.
+        found.sort_by_key(|(from, to, _)| (*from, std::cmp::Reverse(*to)));
+        let (mut hidden, mut at) = (String::with_capacity(text.len()), 0);
+        for (from, to, placeholder) in found {
+            if to > at {
+                hidden.push_str(text.get(at..from).unwrap_or_default());
+                hidden.push_str(placeholder);
+                at = to;
+            }
+        }
+        hidden.push_str(text.get(at..).unwrap_or_default());
+        hidden
     }
 
     fn protect(&self, source: &SourceName, kind: &str, value: &str, restore_to: Vec<String>) -> String {

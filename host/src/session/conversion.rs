@@ -13,7 +13,7 @@ use serde_json::json;
 use self::instructions::Marking;
 use self::links::DeclaredHosts;
 use super::configured::ConfiguredSession;
-use super::kept_results::uri_of;
+use super::kept_results::{part_end, uri_of};
 use super::listing::VisibleItem;
 use crate::call::CallId;
 use crate::config::{Images, Instructions, Links, StructuredContent};
@@ -23,6 +23,9 @@ use crate::protocol::{Answer, Json, Method};
 
 /// The largest number of links to parts of a result that stand in the result itself. Its note names all parts.
 const MAX_LINKS: usize = 16;
+
+/// The largest `isError` or `resultType`, in bytes, that stays in a result whose other members are too large.
+const MAX_KEPT_MEMBER: usize = 64;
 
 /// The largest structured content, and text, that are read to see whether they say the same: read into values, they
 /// take many times their size.
@@ -36,8 +39,17 @@ struct Changes {
     instructions: BTreeSet<&'static str>,
     images: usize,
     structured: bool,
-    /// The bytes of a result that was too large, and whether it is kept.
-    oversize: Option<(usize, bool)>,
+    oversize: Option<Oversize>,
+}
+
+/// A result that was too large.
+#[derive(Debug, PartialEq, Eq)]
+struct Oversize {
+    bytes: usize,
+    /// True if its text is kept, in parts that the agent can read.
+    kept: bool,
+    /// True if its members beside the content were left out, because they alone are too large.
+    members_dropped: bool,
 }
 
 impl ConfiguredSession {
@@ -94,8 +106,12 @@ impl ConfiguredSession {
         if changes.structured {
             body.set("structured", true);
         }
-        if let Some((bytes, kept)) = changes.oversize {
-            body.set("oversize", EventBody::new().with("bytes", bytes).with("kept", kept));
+        if let Some(Oversize { bytes, kept, members_dropped }) = changes.oversize {
+            let mut oversize = EventBody::new().with("bytes", bytes).with("kept", kept);
+            if members_dropped {
+                oversize.set("members-dropped", true);
+            }
+            body.set("oversize", oversize);
         }
         let run = Some(self.caller.session.clone());
         self.context.ledger.record(Event { kind: EventKind::ResultConverted, run, call: Some(call.clone()), body });
@@ -156,16 +172,16 @@ impl ConfiguredSession {
         result.with(key, &Json::of(&blocks)).unwrap_or(result)
     }
 
-    /// Returns the beginning of a result, and keeps the whole as a resource.
+    /// Returns the beginning of a result, and keeps the whole as a resource. What is returned has at most `limit` bytes,
+    /// which is 8 KiB or more.
     fn shortened_result(&self, result: &Json, limit: usize, changes: &mut Changes) -> Json {
         let bytes = result.as_bytes().len();
-        // A text in JSON takes more bytes than it has; the rest is for the note and the links.
+        // The rest is for the note, for the links and for the other members.
         let part_bytes = limit / 2;
         let text = text_of(result);
-        let beginning = text.get(..text.floor_char_boundary(part_bytes)).unwrap_or_default().to_owned();
+        let beginning = text.get(..part_end(&text, 0, part_bytes)).unwrap_or_default().to_owned();
         let id = self.continuations.results.keep(text, part_bytes);
         let parts = id.as_ref().and_then(|id| self.continuations.results.part(id, 1)).map_or(0, |part| part.of);
-        changes.oversize = Some((bytes, id.is_some()));
         let mut content = vec![json!({ "type": "text", "text": beginning })];
         if let Some(id) = id.as_ref().filter(|_| parts > 1) {
             let (second, last) = (uri_of(id, 2.min(parts)), uri_of(id, parts));
@@ -182,9 +198,21 @@ impl ConfiguredSession {
                 format!("[This is the beginning of a result of {bytes} bytes. There was no room to keep the rest]");
             content.push(json!({ "type": "text", "text": note }));
         }
-        let edits = [("content", Some(&Json::of(&content))), ("structuredContent", None)];
-        result.edited(&edits).unwrap_or_else(Json::empty_object)
+        let content = Json::of(&content);
+        let edits = [("content", Some(&content)), ("structuredContent", None)];
+        let whole = result.edited(&edits).filter(|shortened| shortened.as_bytes().len() <= limit);
+        changes.oversize = Some(Oversize { bytes, kept: id.is_some(), members_dropped: whole.is_none() });
+        whole.unwrap_or_else(|| without_large_members(result, &content))
     }
+}
+
+/// Returns a result with this content, and of its other members those that say what the result is.
+fn without_large_members(result: &Json, content: &Json) -> Json {
+    let small = |key: &'static str| result.get(key).filter(|value| value.as_bytes().len() <= MAX_KEPT_MEMBER);
+    let members = ["isError", "resultType"].map(|key| (key, small(key)));
+    let kept = members.iter().filter_map(|(key, value)| Some((*key, Some(value.as_ref()?))));
+    let edits: Vec<_> = std::iter::once(("content", Some(content))).chain(kept).collect();
+    Json::empty_object().edited(&edits).unwrap_or_else(Json::empty_object)
 }
 
 /// Returns the text that is kept of a result: that of its blocks, other blocks as JSON, and structured content that

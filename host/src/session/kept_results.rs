@@ -106,7 +106,7 @@ impl KeptResults {
         Self(Arc::new(Mutex::new(CallerResults { results: Vec::new(), share: room.empty_share(), sweep: None })))
     }
 
-    /// Keeps a result in parts of at most this many bytes, and returns its identifier. `None` if there is no room; then
+    /// Keeps a result in parts of at most this many bytes in JSON, and returns its identifier. `None` if there is no room; then
     /// the earlier results stay.
     pub(super) fn keep(&self, text: String, part_bytes: usize) -> Option<String> {
         let bytes = text.len();
@@ -157,16 +157,36 @@ impl KeptResults {
     }
 }
 
-/// Returns where the parts of a text begin: none is larger, and none ends within a character.
+/// Returns where the parts of a text begin, none of which takes more bytes in JSON.
 fn starts(text: &str, part_bytes: usize) -> Vec<usize> {
     let mut starts = vec![0];
-    let mut end = part_bytes;
+    let mut end = part_end(text, 0, part_bytes);
     while end < text.len() {
-        let start = text.floor_char_boundary(end);
-        starts.push(start);
-        end = start + part_bytes;
+        starts.push(end);
+        end = part_end(text, end, part_bytes);
     }
     starts
+}
+
+/// Returns the end of the part of a text that begins at `start` and takes at most this many bytes in a JSON string. It
+/// has one character at least.
+pub(super) fn part_end(text: &str, start: usize, part_bytes: usize) -> usize {
+    let rest = text.get(start..).unwrap_or_default();
+    let mut bytes = 0;
+    let beyond = rest.char_indices().find(|(at, c)| {
+        bytes += bytes_in_json(*c);
+        bytes > part_bytes && *at > 0
+    });
+    beyond.map_or(text.len(), |(at, _)| start + at)
+}
+
+/// Returns the bytes that a character takes in a JSON string, as `serde_json` writes it.
+fn bytes_in_json(c: char) -> usize {
+    match c {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+        c if c < ' ' => 6,
+        c => c.len_utf8(),
+    }
 }
 
 /// Returns the URI of a part.
@@ -224,6 +244,19 @@ mod tests {
         assert!(parts.iter().all(|part| (1..=7).contains(&part.len())), "{parts:?}");
         assert_eq!(parts.concat(), text);
         assert_eq!((part(&kept, &id, 0), part(&kept, &id, of + 1)), (None, None));
+    }
+
+    #[test]
+    fn a_part_is_measured_as_it_is_written() {
+        for text in ["plain text", "\"\\\n\r\t\u{8}\u{c}", "\u{0}\u{1b}\u{7f}\u{85}", "é€😀"] {
+            let text = text.repeat(40);
+            let starts = starts(&text, 12);
+            let ends = starts.iter().skip(1).copied().chain([text.len()]);
+            for (start, end) in starts.iter().zip(ends) {
+                let written = serde_json::to_string(&text[*start..end]).unwrap().len() - 2;
+                assert!((1..=12).contains(&written), "{written} bytes of {:?}", &text[*start..end]);
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -79,8 +79,13 @@ impl Tasks {
     fn remember(&self, upstream: &Arc<Upstream>, result: &Json) -> Result<(), Taken> {
         let Some(id) = begun(result) else { return Ok(()) };
         let mut tasks = self.known.lock();
-        if tasks.get(&id).is_some_and(|task| task.upstream.config.name != upstream.config.name) {
-            return Err(Taken);
+        if let Some(task) = tasks.get_mut(&id) {
+            if task.upstream.config.name != upstream.config.name {
+                return Err(Taken);
+            }
+            // The source answers again with a task that it has begun: its questions are still open.
+            task.upstream = Arc::clone(upstream);
+            return Ok(());
         }
         if tasks.len() >= MAX_TASKS
             && let Some(oldest) = tasks.iter().min_by_key(|(_, task)| task.number).map(|(id, _)| id.clone())

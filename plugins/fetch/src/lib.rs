@@ -124,6 +124,9 @@ impl Page {
         }
         let start = text.floor_char_boundary(self.offset);
         let end = text.floor_char_boundary(start.saturating_add(self.limit.unwrap_or(TEXT_BYTES).min(TEXT_BYTES)));
+        // One character at least, so that the offset to go on with is another one.
+        let first = text.get(start..).and_then(|rest| rest.chars().next()).map_or(0, char::len_utf8);
+        let end = end.max(start + first);
         let mut said = text.get(start..end).unwrap_or_default().to_owned();
         if end < text.len() {
             said.push_str(&format!("\n[{} bytes of text follow; go on with offset {end}]", text.len() - end));

@@ -19,6 +19,11 @@ fn a_page_is_text_and_long_ones_come_in_pieces() {
     assert_eq!(first, "one\n\n\n[3 bytes of text follow; go on with offset 5]");
     assert_eq!(page(json!({ "url": "https://a.test/", "offset": 5 })).get(html), Ok("two".into()));
     assert_eq!(page(json!({ "url": "https://a.test/", "offset": 99 })).get(html), Ok(String::new()));
+    let short = |_: &Url| Ok(response(200, "text/plain", "é€"));
+    for limit in [0, 1] {
+        let piece = page(json!({ "url": "https://a.test/", "limit": limit })).get(short).unwrap();
+        assert_eq!(piece, "é\n[3 bytes of text follow; go on with offset 2]", "one character at least");
+    }
 }
 
 #[test]

@@ -18,6 +18,9 @@ mod search;
 /// The most bytes of a file that one call reads, and the default: what fits into a model's context.
 const READ_BYTES: u64 = 256 << 10;
 
+/// The most bytes of a character in UTF-8.
+const CHARACTER: u64 = 4;
+
 /// The most entries that one call lists.
 const LIST_ENTRIES: usize = 1000;
 
@@ -94,8 +97,8 @@ impl Tools for Filesystem {
                 "Reads a text file.",
                 json!({
                     "path": path,
-                    "offset": number("Bytes to skip."),
-                    "limit": number("The most bytes to read, up to 262144, which is also the default."),
+                    "offset": number("Bytes to skip, up to the beginning of a character."),
+                    "limit": number("The most bytes to read, up to 262144, which is also the default. One character at least is read."),
                 }),
                 &["path"],
                 Effect::Reads,
@@ -175,19 +178,26 @@ fn read(Read { path, offset, limit }: &Read) -> Result<String, String> {
     let mut file = fs::File::open(path).map_err(broken)?;
     let size = file.metadata().map_err(broken)?.len();
     file.seek(SeekFrom::Start(*offset)).map_err(broken)?;
-    let mut bytes = Vec::new();
     let limit = limit.unwrap_or(READ_BYTES).min(READ_BYTES);
-    file.take(limit).read_to_end(&mut bytes).map_err(broken)?;
-    let end = offset + bytes.len() as u64;
-    let text = match std::str::from_utf8(&bytes) {
+    let mut bytes = Vec::new();
+    // Beside what is wanted: the end of a character that the offset is in, and a whole one, however low the limit is.
+    file.take(limit + 2 * CHARACTER).read_to_end(&mut bytes).map_err(broken)?;
+    let is_middle = |byte: &&u8| *offset > 0 && **byte & 0b1100_0000 == 0b1000_0000;
+    let skipped = bytes.iter().take(3).take_while(is_middle).count();
+    let start = offset + skipped as u64;
+    let is_cut = offset + (bytes.len() as u64) < size;
+    let rest = bytes.get(skipped..).unwrap_or_default();
+    let text = match std::str::from_utf8(rest) {
         Ok(text) => text,
-        // The limit may have cut a character.
-        Err(error) if error.error_len().is_none() && end < size => {
-            bytes.get(..error.valid_up_to()).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default()
+        // What is read may end within a character.
+        Err(error) if error.error_len().is_none() && is_cut => {
+            rest.get(..error.valid_up_to()).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default()
         }
         Err(_) => return Err(format!("{} is not text: its {size} bytes are not UTF-8", path.display())),
     };
-    let end = offset + text.len() as u64;
+    let limit = text.floor_char_boundary(usize::try_from(limit).unwrap_or(usize::MAX));
+    let text = text.get(..limit.max(text.chars().next().map_or(0, char::len_utf8))).unwrap_or_default();
+    let end = start + text.len() as u64;
     let rest = if end < size {
         format!("\n[{} of {size} bytes follow; go on with offset {end}]", size - end)
     } else {

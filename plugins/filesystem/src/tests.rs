@@ -39,6 +39,11 @@ fn a_file_is_read_whole_or_in_pieces_between_characters() {
     assert_eq!(read(json!({ "path": path })).unwrap(), "aé€z");
     assert_eq!(read(json!({ "path": path, "limit": 4 })).unwrap(), "aé\n[4 of 7 bytes follow; go on with offset 3]");
     assert_eq!(read(json!({ "path": path, "offset": 3 })).unwrap(), "€z");
+    assert_eq!(read(json!({ "path": path, "offset": 2 })).unwrap(), "€z", "the offset is within a character");
+    for limit in [0, 1] {
+        let piece = read(json!({ "path": path, "offset": 1, "limit": limit })).unwrap();
+        assert_eq!(piece, "é\n[4 of 7 bytes follow; go on with offset 3]", "one character at least");
+    }
     assert_eq!(read(json!({ "path": path, "offset": 100 })).unwrap(), "");
     let Err(Failure::Failed(why)) = read(json!({ "path": dir.path().join("docs/bytes") })) else { panic!() };
     assert!(why.contains("is not text: its 2 bytes"), "{why}");

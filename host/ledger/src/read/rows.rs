@@ -80,14 +80,14 @@ pub struct RunRow {
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 #[serde(rename_all = "lowercase", tag = "is")]
 pub enum CallOrRun {
-    /// A call and its records, at most a thousand.
+    /// A call and its records.
     Call {
         /// The call's summary.
         row: CallRow,
         /// The call's records.
         records: Vec<PositionedRecord>,
     },
-    /// A run and its records, at most a thousand.
+    /// A run and its records.
     Run {
         /// The run's summary.
         row: RunRow,

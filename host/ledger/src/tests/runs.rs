@@ -56,3 +56,18 @@ async fn a_record_with_another_number_in_its_run_is_named_although_all_hashes_fi
     let ChainStatus::Tampered { seq: Some(2), reason, .. } = &verdict else { panic!("{verdict:?}") };
     assert!(reason.contains("record 2 of its run, and record 1 is missing"), "{reason}");
 }
+
+#[tokio::test]
+async fn a_run_is_shown_with_all_its_records_however_many_they_are() {
+    let dir = folder();
+    let ledger = open(dir.path()).await;
+    let run = SessionId::new();
+    for _ in 0..2_500 {
+        ledger.record(event(EventKind::CallDenied).in_run(&run));
+    }
+    ledger.close().await;
+    let reader = LedgerReader::open(dir.path()).unwrap();
+    let Some(CallOrRun::Run { records, .. }) = reader.show(run.as_str()).unwrap() else { panic!() };
+    let numbers: Vec<_> = records.iter().map(|entry| entry.record.run_seq).collect();
+    assert_eq!(numbers, (1..=2_500).map(Some).collect::<Vec<_>>());
+}

@@ -65,6 +65,19 @@ async fn questions_of_tasks_have_a_limit_in_bytes_for_all_sessions_of_a_caller()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_its_source_begins_again_keeps_its_open_questions() {
+    let folder = tempfile::tempdir().unwrap();
+    let (broker, session, _) = begun(folder.path()).await;
+    asked(&session, "tasks/get", json!({ "taskId": "t" })).await.unwrap();
+    asked(&session, "tools/call", json!({ "name": "talker__run" })).await.unwrap();
+    // The question takes more than this would leave.
+    let limit = &broker.inner.continuations.limits().questions;
+    let nearly_all = crate::session::MAX_QUESTION_BYTES / 2 - 60_000;
+    assert!(limit.try_take(&session.caller().principal, nearly_all).is_none(), "the question is still open");
+    broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_is_cleared_reads_no_further_part_of_an_earlier_result() {
     let folder = tempfile::tempdir().unwrap();
     let (broker, session, result) = begun(folder.path()).await;

@@ -178,6 +178,13 @@ fn what_is_said_of_values_has_their_placeholders() {
     let [long, short] = ["sesame-street", "sesame"].map(|value| keeper.protect("p", value, Vec::new()));
     let said = vault.hide("no way to sesame-street, nor to sesame".to_owned());
     assert_eq!(said, format!("no way to {long}, nor to {short}"));
+
+    // A value may be a part of a placeholder, and begin inside of another value.
+    let kind = keeper.protect("street", "street", Vec::new());
+    let word = keeper.protect("p", "p", Vec::new());
+    let crossing = keeper.protect("p", "met-avenue", Vec::new());
+    let said = vault.hide("street sesame-street: step, sesamet-avenue".to_owned());
+    assert_eq!(said, format!("{kind} {long}: ste{word}, {short}{crossing}"));
 }
 
 #[tokio::test]
