@@ -54,7 +54,7 @@ impl Approval for ApprovalMemory {
         settings::parse(settings).map(Self)
     }
 
-    fn settle(&self, _call: &dyn Call, ask: &dyn Ask) -> Result<Settlement, String> {
+    fn settle(&self, _call: &impl Call, ask: &impl Ask) -> Result<Settlement, String> {
         let grave = ask.grave();
         let usable = ask.grants().into_iter().filter(|grant| self.covers(grant, grave));
         if let Some(grant) = usable.min_by_key(|grant| (ScopeName::of(grant.scope), grant.age)) {

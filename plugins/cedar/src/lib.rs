@@ -65,7 +65,7 @@ impl Policy for Cedar {
         Ok(Self { policies, names })
     }
 
-    fn check(&self, call: &dyn Call) -> Result<Verdict, String> {
+    fn check(&self, call: &impl Call) -> Result<Verdict, String> {
         let phase = call.phase();
         let question = self.names.question(call, phase, self.policies.read())?;
         if let Some((code, message)) = &question.ambiguity {
@@ -76,7 +76,7 @@ impl Policy for Cedar {
 }
 
 impl Cedar {
-    fn judge(&self, call: &dyn Call, question: &Question) -> Verdict {
+    fn judge(&self, call: &impl Call, question: &Question) -> Verdict {
         let (mut permits, mut forbids, mut failure) = (Vec::new(), Vec::new(), None);
         for (policy, answer) in self.policies.answers(question) {
             match answer {
@@ -108,7 +108,7 @@ impl Cedar {
 
     /// Returns the verdict on an item that is listed. The arguments are unknown, so Cedar evaluates the policies as far as
     /// it can without them.
-    fn list(&self, call: &dyn Call, question: &Question) -> Verdict {
+    fn list(&self, call: &impl Call, question: &Question) -> Verdict {
         let (mut may_be_permitted, mut is_forbidden) = (false, false);
         for (policy, answer) in self.policies.answers(question) {
             match answer {
@@ -125,7 +125,7 @@ impl Cedar {
     }
 }
 
-fn not_permitted(call: &dyn Call) -> Verdict {
+fn not_permitted(call: &impl Call) -> Verdict {
     Verdict::deny("not-permitted", format!("no policy permits {}", call.exposed_name()))
 }
 

@@ -90,7 +90,7 @@ impl Names {
 
     /// Describes a call to policies that read attributes of the folded names `read`. In the phase `list` the arguments are
     /// unknown.
-    pub(crate) fn question(&self, call: &dyn Call, phase: Phase, read: &HashSet<String>) -> Result<Question, String> {
+    pub(crate) fn question(&self, call: &impl Call, phase: Phase, read: &HashSet<String>) -> Result<Question, String> {
         let (method, exposed) = (call.method(), call.exposed_name());
         let source = uid(&self.source, &call.source());
         let (action, resource) = match method.as_str() {
@@ -133,7 +133,7 @@ impl Names {
     /// Returns the context, and what a source may read differently in arguments whose names are in `read`.
     fn context(
         &self,
-        call: &dyn Call,
+        call: &impl Call,
         (phase, method): (Phase, &str),
         read: &HashSet<String>,
     ) -> Result<(Context, Option<String>), String> {
@@ -189,7 +189,7 @@ impl Member {
 }
 
 /// Returns the attributes of the entity that the call is about.
-fn attributes(call: &dyn Call, method: &str) -> Result<Vec<(&'static str, Value)>, String> {
+fn attributes(call: &impl Call, method: &str) -> Result<Vec<(&'static str, Value)>, String> {
     let mut attributes = vec![("tags", call.tags().into())];
     match method {
         "tools/call" => {

@@ -80,7 +80,7 @@ impl FlowPolicy for FlowRules {
         Ok(rules)
     }
 
-    fn check(&self, call: &dyn Call, flow: &dyn Flow) -> Result<Verdict, String> {
+    fn check(&self, call: &impl Call, flow: &impl Flow) -> Result<Verdict, String> {
         // A result can no longer be asked about, and a listed item has no arguments.
         if matches!(call.phase(), Phase::Result | Phase::List) {
             return Ok(Verdict::Pass);

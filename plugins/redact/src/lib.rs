@@ -34,7 +34,7 @@ impl Transform for Redact {
         Settings::parse(settings).map(Self)
     }
 
-    fn rewrite(&self, call: &dyn Call, vault: &dyn Vault) -> Result<Change, String> {
+    fn rewrite(&self, call: &impl Call, vault: &impl Vault) -> Result<Change, String> {
         let (text, keys) = match call.phase() {
             Phase::Call => (call.arguments(), false),
             Phase::Result => (call.outcome().ok_or("a result without an outcome")?, true),

@@ -70,13 +70,13 @@ impl Policy for Rules {
         Ok(Self { deny, ask, allow, default })
     }
 
-    fn check(&self, call: &dyn Call) -> Result<Verdict, String> {
+    fn check(&self, call: &impl Call) -> Result<Verdict, String> {
         if call.phase() == Phase::List { Ok(self.list(call)) } else { self.judge(call) }
     }
 }
 
 impl Rules {
-    fn judge(&self, call: &dyn Call) -> Result<Verdict, String> {
+    fn judge(&self, call: &impl Call) -> Result<Verdict, String> {
         let named = Subject::new(call, None);
         // Arguments can be large, and most rules look at names alone.
         let mut rules = self.deny.iter().chain(&self.ask).chain(&self.allow);
@@ -110,7 +110,7 @@ impl Rules {
     }
 
     /// Returns the verdict on a tool that is listed: it is hidden if its calls would be denied with any arguments.
-    fn list(&self, call: &dyn Call) -> Verdict {
+    fn list(&self, call: &impl Call) -> Verdict {
         let subject = Subject::new(call, None);
         // A condition that cannot be evaluated now counts as it does when the item is called.
         let against = |rule: &&Rule| rule.matches(&subject, Reading::Against) != Ok(false);
@@ -133,7 +133,7 @@ fn unevaluated(rule: &Rule, done: &str, failure: &Failure) -> String {
     format!("{} (its condition cannot be evaluated for this call: {failure})", rule.message(done))
 }
 
-fn not_allowed(call: &dyn Call) -> Verdict {
+fn not_allowed(call: &impl Call) -> Verdict {
     Verdict::deny("not-allowed", format!("no rule allows {}", call.exposed_name()))
 }
 

@@ -39,8 +39,8 @@ pub(crate) struct Table {
 }
 
 /// The values that rules compare. The broker is asked only once for each name, however many rules there are.
-pub(crate) struct Subject<'a> {
-    call: &'a dyn Call,
+pub(crate) struct Subject<'a, C> {
+    call: &'a C,
     exposed: String,
     tool: OnceCell<String>,
     source: OnceCell<String>,
@@ -51,16 +51,16 @@ pub(crate) struct Subject<'a> {
     arguments: Option<&'a Json<'a>>,
 }
 
-impl<'a> Subject<'a> {
+impl<'a, C: Call> Subject<'a, C> {
     /// Creates a subject. Without arguments, as in the list phase, only the matchers of tool and source are evaluated.
-    pub(crate) fn new(call: &'a dyn Call, arguments: Option<&'a Json<'a>>) -> Self {
+    pub(crate) fn new(call: &'a C, arguments: Option<&'a Json<'a>>) -> Self {
         let exposed = call.exposed_name();
         let (tool, source, method, principal, profile) = Default::default();
         Self { call, exposed, tool, source, method, principal, profile, tags: OnceCell::new(), arguments }
     }
 
     /// Returns the subject with the arguments of the call.
-    pub(crate) fn with_arguments<'b>(self, arguments: &'b Json<'b>) -> Subject<'b>
+    pub(crate) fn with_arguments<'b>(self, arguments: &'b Json<'b>) -> Subject<'b, C>
     where
         'a: 'b,
     {
@@ -80,7 +80,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-impl Facts for Subject<'_> {
+impl<C: Call> Facts for Subject<'_, C> {
     fn text(&self, fact: Fact) -> &str {
         match fact {
             Fact::Tool => &self.exposed,
@@ -117,7 +117,7 @@ impl Rule {
     ///
     /// # Errors
     /// Everything else matches, and the condition cannot be evaluated.
-    pub(crate) fn matches(&self, subject: &Subject<'_>, reading: Reading) -> Result<bool, Failure> {
+    pub(crate) fn matches(&self, subject: &Subject<'_, impl Call>, reading: Reading) -> Result<bool, Failure> {
         match self {
             Self::Name(glob) => Ok(glob.matches(&subject.exposed)),
             Self::Table(table) => table.matches(subject, reading),
@@ -125,7 +125,7 @@ impl Rule {
     }
 
     /// Reports whether the rule looks at the arguments of a call of this tool.
-    pub(crate) fn reads_arguments(&self, subject: &Subject<'_>) -> bool {
+    pub(crate) fn reads_arguments(&self, subject: &Subject<'_, impl Call>) -> bool {
         matches!(self, Self::Table(table) if table.reads_arguments() && table.names_match(subject, Reading::Against))
     }
 
@@ -145,7 +145,7 @@ impl Rule {
 }
 
 impl Table {
-    fn matches(&self, subject: &Subject<'_>, reading: Reading) -> Result<bool, Failure> {
+    fn matches(&self, subject: &Subject<'_, impl Call>, reading: Reading) -> Result<bool, Failure> {
         let others_match = self.names_match(subject, reading)
             && subject.arguments.is_none_or(|arguments| {
                 self.method.as_ref().is_none_or(|glob| glob.matches(subject.method()))
@@ -163,7 +163,7 @@ impl Table {
         !self.arguments.is_empty() || self.when.as_ref().is_some_and(|condition| condition.reads_arguments)
     }
 
-    fn names_match(&self, subject: &Subject<'_>, reading: Reading) -> bool {
+    fn names_match(&self, subject: &Subject<'_, impl Call>, reading: Reading) -> bool {
         let own_name_counts = reading == Reading::Against || self.source.is_some();
         let tool =
             |glob: &NameGlob| glob.matches(&subject.exposed) || (own_name_counts && glob.matches(subject.tool()));

@@ -50,7 +50,7 @@ impl Policy for Saboteur {
         settings::parse(settings)
     }
 
-    fn check(&self, call: &dyn Call) -> Result<Verdict, String> {
+    fn check(&self, call: &impl Call) -> Result<Verdict, String> {
         match self.plan(&call.exposed_name(), call.phase()) {
             Sabotage::None => Ok(Verdict::Pass),
             Sabotage::Loop => loop {

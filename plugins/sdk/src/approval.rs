@@ -17,7 +17,7 @@ pub trait Approval: Sized + 'static {
     ///
     /// # Errors
     /// Says why the ask could not be settled; the call is refused.
-    fn settle(&self, call: &dyn Call, ask: &dyn Ask) -> Result<Settlement, String>;
+    fn settle(&self, call: &impl Call, ask: &impl Ask) -> Result<Settlement, String>;
 }
 
 /// One ask: a call that needs the agreement of a person.

@@ -63,7 +63,7 @@ pub trait FlowPolicy: Sized + 'static {
     ///
     /// # Errors
     /// Says why the call could not be judged; the call is denied.
-    fn check(&self, call: &dyn Call, flow: &dyn Flow) -> Result<Verdict, String>;
+    fn check(&self, call: &impl Call, flow: &impl Flow) -> Result<Verdict, String>;
 }
 
 impl Flow for calls::Call {
@@ -108,7 +108,7 @@ pub trait FlowTransform: Sized + 'static {
     ///
     /// # Errors
     /// Says why the value could not be rewritten; the call is denied.
-    fn rewrite(&self, call: &dyn Call, flow: &dyn Flow, vault: &dyn Vault) -> Result<Change, String>;
+    fn rewrite(&self, call: &impl Call, flow: &impl Flow, vault: &impl Vault) -> Result<Change, String>;
 }
 
 /// An approval plugin that also settles by information flow. Otherwise it is like [`Approval`](crate::Approval).
@@ -123,7 +123,7 @@ pub trait FlowApproval: Sized + 'static {
     ///
     /// # Errors
     /// Says why the ask could not be settled; the call is refused.
-    fn settle(&self, call: &dyn Call, flow: &dyn Flow, ask: &dyn Ask) -> Result<Settlement, String>;
+    fn settle(&self, call: &impl Call, flow: &impl Flow, ask: &impl Ask) -> Result<Settlement, String>;
 }
 
 /// Exports a type that implements [`FlowPolicy`] as the plugin. Call it once per crate.

@@ -13,7 +13,7 @@
 //!         Ok(Self)
 //!     }
 //!
-//!     fn check(&self, call: &dyn Call) -> Result<Verdict, String> {
+//!     fn check(&self, call: &impl Call) -> Result<Verdict, String> {
 //!         if call.tool().starts_with("delete_") {
 //!             return Ok(Verdict::deny("no-deletes", "this policy lets nothing be deleted"));
 //!         }

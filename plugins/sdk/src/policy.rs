@@ -17,7 +17,7 @@ pub trait Policy: Sized + 'static {
     ///
     /// # Errors
     /// Says why the call could not be judged; the call is denied.
-    fn check(&self, call: &dyn Call) -> Result<Verdict, String>;
+    fn check(&self, call: &impl Call) -> Result<Verdict, String>;
 }
 
 impl Verdict {

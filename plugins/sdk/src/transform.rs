@@ -15,7 +15,7 @@ pub trait Transform: Sized + 'static {
     ///
     /// # Errors
     /// Says why the value could not be rewritten; the call is denied.
-    fn rewrite(&self, call: &dyn Call, vault: &dyn Vault) -> Result<Change, String>;
+    fn rewrite(&self, call: &impl Call, vault: &impl Vault) -> Result<Change, String>;
 }
 
 /// Keeps values that the agent must not see.
