@@ -124,8 +124,15 @@ impl<W: World> InstancePool<W> {
             Some(turns) => Some(turn(turns).await?),
             None => None,
         };
-        let ready = self.0.lock().pop();
-        self.refill();
+        let (ready, is_empty) = {
+            let mut ready = self.0.lock();
+            (ready.pop(), ready.is_empty())
+        };
+        // All that were ready are made at once: making each one as soon as one is taken would start as many tasks as there
+        // are decisions.
+        if is_empty {
+            self.refill();
+        }
         let live = match ready {
             Some(live) => live,
             None => self.0.fresh().await.map_err(|unready| match unready {
