@@ -1,5 +1,6 @@
 //! Measures what information flow adds to a call: the decision of `builtin:flow`, keeping a result, and looking up
-//! arguments in a session that has seen much.
+//! arguments in a session that has seen much. With `AGENTDOJO_CALLS`, it also measures all of that together for the
+//! calls in a file that `tests/interop/agentdojo/calls.py` has written.
 #![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, reason = "a bench")]
 
 use std::hint::black_box;
@@ -11,10 +12,12 @@ use portcullis::call::{Call, CallView, Params, Phase};
 use portcullis::config::{PluginConfig, PluginRef};
 use portcullis::flow::{CallFlow as _, Effect, Origin, PRIVATE, StatedFlow, UNTRUSTED};
 use portcullis::internal::{SessionFlow, SourceFlow, TracedCall};
-use portcullis::plugin::PluginHost;
+use portcullis::plugin::{PluginHost, Policy};
 use portcullis::protocol::{Json, Method};
 use portcullis_core::testing;
+use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
 /// The fingerprints that the session has which arguments are looked up in: those of about 50 KiB of text.
 const FINGERPRINTS: usize = 10_000;
@@ -105,9 +108,13 @@ fn look_up(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Measures the policy alone: what has to be looked up for it is measured above.
-fn decision(criterion: &mut Criterion) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+/// Returns a runtime whose one thread does all the work, so that time is processor time: an instance that is made for a
+/// later decision counts as well, and no thread is woken.
+fn one_thread() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn flow_policy(runtime: &Runtime) -> Policy {
     let plugins = PluginHost::new(None).unwrap();
     let config = PluginConfig {
         plugin: PluginRef::Builtin("flow".to_owned()),
@@ -117,7 +124,13 @@ fn decision(criterion: &mut Criterion) {
         grant: vec![],
         file: None,
     };
-    let policy = runtime.block_on(plugins.policy(&config)).unwrap();
+    runtime.block_on(plugins.policy(&config)).unwrap()
+}
+
+/// Measures the policy alone: what has to be looked up for it is measured above.
+fn decision(criterion: &mut Criterion) {
+    let runtime = one_thread();
+    let policy = flow_policy(&runtime);
     let labels = || vec![PRIVATE.to_owned(), UNTRUSTED.to_owned()];
     let origin = Origin {
         source: "mail".into(),
@@ -132,24 +145,102 @@ fn decision(criterion: &mut Criterion) {
     for (name, flow) in [("passes", passes), ("asks", asks)] {
         let view: CallView = testing::view(&json!({ "to": "x" }).to_string()).with_flow(Some(Arc::new(flow)));
         let mut group = criterion.benchmark_group(format!("flow/decision, {name}"));
-        group.bench_function("back-to-back", |bencher| {
-            bencher.iter(|| runtime.block_on(policy.check(&view)).unwrap());
-        });
-        group.bench_function("alone", |bencher| {
-            bencher.iter_custom(|times| {
-                let mut spent = Duration::ZERO;
-                for _ in 0..times {
-                    std::thread::sleep(Duration::from_micros(500));
-                    let start = Instant::now();
-                    black_box(runtime.block_on(policy.check(&view)).unwrap());
-                    spent += start.elapsed();
-                }
-                spent
+        for (pause, name) in [(None, "back-to-back"), (Some(Duration::from_micros(500)), "alone")] {
+            group.bench_function(name, |bencher| {
+                bencher.iter_custom(|times| runtime.block_on(decisions(&policy, &view, pause, times)));
             });
-        });
+        }
         group.finish();
     }
 }
 
-criterion_group!(benches, keep, look_up, decision);
+/// Returns the time of so many decisions, with a pause before each.
+async fn decisions(policy: &Policy, view: &CallView, pause: Option<Duration>, times: u64) -> Duration {
+    let mut spent = Duration::ZERO;
+    for _ in 0..times {
+        if let Some(pause) = pause {
+            tokio::time::sleep(pause).await;
+        }
+        let start = Instant::now();
+        black_box(policy.check(view).await.unwrap());
+        tokio::task::yield_now().await;
+        spent += start.elapsed();
+    }
+    spent
+}
+
+/// A call of a user's task in AgentDojo's suites.
+#[derive(Deserialize)]
+struct RecordedCall {
+    task: String,
+    effects: Vec<String>,
+    labels: Vec<String>,
+    arguments: Value,
+    result: Value,
+}
+
+impl RecordedCall {
+    fn traced(&self, session: &Arc<SessionFlow>) -> (Arc<TracedCall>, Call) {
+        let example = testing::view("{}").call;
+        let params = Json::of(&json!({ "name": "tool", "arguments": self.arguments }));
+        let params = Params::parse(&Method::ToolsCall, params);
+        let call = Call::new(&Method::ToolsCall, params, &example.caller, Arc::clone(&example.item), example.risk);
+        let effects: &[Effect] = match self.effects.len() {
+            0 => &[],
+            1 => &[Effect::Network],
+            _ => &Effect::ALL,
+        };
+        (TracedCall::new(session, SourceFlow { labels: self.labels.as_slice().into(), effects }, &call), call)
+    }
+}
+
+/// Measures what information flow adds to a call of AgentDojo's user tasks, on average: looking up its arguments, the
+/// decision, what the ledger keeps of it, and keeping its result. Each task has a session of its own.
+fn of_agentdojo(criterion: &mut Criterion) {
+    let Some(file) = std::env::var_os("AGENTDOJO_CALLS") else { return };
+    let lines = std::fs::read_to_string(file).unwrap();
+    let calls: Vec<RecordedCall> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let results: Vec<_> = calls.iter().map(|call| Json::of(&call.result)).collect();
+    let runtime = one_thread();
+    let policy = flow_policy(&runtime);
+    let mut group = criterion.benchmark_group("flow/a call of AgentDojo");
+    for (name, parts) in [("all", 0..3), ("looking up", 0..1), ("deciding", 1..2), ("keeping", 2..3)] {
+        group.bench_function(name, |bencher| {
+            bencher.iter_custom(|times| {
+                let replayed = || runtime.block_on(replayed(&policy, &calls, &results));
+                let spent = (0..times).map(|_| replayed()[parts.clone()].iter().sum::<Duration>()).sum::<Duration>();
+                spent / u32::try_from(calls.len()).unwrap()
+            });
+        });
+    }
+    group.finish();
+}
+
+/// Returns the times that information flow takes for calls with these results: for looking up their arguments, for the
+/// decisions, and for what is kept in the ledger and in the session.
+async fn replayed(policy: &Policy, calls: &[RecordedCall], results: &[Json]) -> [Duration; 3] {
+    let (mut task, mut session, mut spent) = ("", Arc::default(), [Duration::ZERO; 3]);
+    for (recorded, result) in calls.iter().zip(results) {
+        if task != recorded.task {
+            (task, session) = (&recorded.task, Arc::default());
+        }
+        let (traced, call) = recorded.traced(&session);
+        let mut view = testing::view("{}").with_flow(Some(Arc::clone(&traced) as _));
+        view.call = Arc::new(call);
+        let start = Instant::now();
+        black_box(traced.origins());
+        let looked_up = Instant::now();
+        black_box(policy.check(&view).await.unwrap());
+        tokio::task::yield_now().await;
+        let decided = Instant::now();
+        black_box(traced.describe());
+        traced.keep_result(result);
+        spent[0] += looked_up - start;
+        spent[1] += decided - looked_up;
+        spent[2] += decided.elapsed();
+    }
+    spent
+}
+
+criterion_group!(benches, keep, look_up, decision, of_agentdojo);
 criterion_main!(benches);

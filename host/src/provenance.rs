@@ -119,7 +119,8 @@ impl SessionFlow {
             seen.get_or_insert_with(|| self.nothing_seen()).keep(result, counts, too_large)
         };
         let Some(index) = index else { return };
-        let mut taken = Vec::with_capacity(MAX_LOCKED);
+        // Prose has a fingerprint for every third or fourth byte.
+        let mut taken = Vec::with_capacity(MAX_LOCKED.min(text.as_bytes().len() / 3));
         let mut fingerprints = Fingerprints::new(self.key(), Positions::Every8th, |fingerprint| {
             taken.push(fingerprint);
             if taken.len() == MAX_LOCKED {
@@ -139,6 +140,7 @@ impl SessionFlow {
         if let Some(seen) = seen.as_mut().filter(same)
             && seen.take_room(fingerprints.len())
         {
+            seen.fingerprints.reserve(fingerprints.len());
             for fingerprint in fingerprints.iter() {
                 seen.full |= !seen.fingerprints.insert(*fingerprint, index);
             }

@@ -5,6 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::GeneralPurpose;
 use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
 
+use super::letters::Class;
 use crate::scan::leading_escape;
 
 /// The most encodings that are opened one inside the other.
@@ -91,7 +92,7 @@ fn backwards(text: &str) -> String {
 fn decoded(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     found.extend(unescaped(text));
-    for run in text.as_bytes().split(|byte| !is_inside(*byte)).filter(|run| run.len() >= SHORTEST) {
+    for run in encodable_runs(text) {
         runs(run, &mut found);
         // The signs of base64 also divide the parts of a path or a name.
         let parts = run.split(|byte| b"/-_+".contains(byte));
@@ -101,9 +102,28 @@ fn decoded(text: &str) -> Vec<String> {
     found
 }
 
+/// Returns the runs of a text that are long enough for an encoded value.
+fn encodable_runs(text: &str) -> impl Iterator<Item = &[u8]> {
+    let mut rest = text.as_bytes();
+    std::iter::from_fn(move || {
+        while let Some(window) = rest.get(..SHORTEST) {
+            // Read backwards: most words of prose are shorter, and what is before the last gap need not be read.
+            if let Some(gap) = window.iter().rposition(|byte| !is_inside(*byte)) {
+                rest = rest.get(gap + 1..).unwrap_or_default();
+                continue;
+            }
+            let length = rest.iter().position(|byte| !is_inside(*byte)).unwrap_or(rest.len());
+            let (run, behind) = rest.split_at(length);
+            rest = behind;
+            return Some(run);
+        }
+        None
+    })
+}
+
 /// Reports whether an encoded value may have this byte.
 fn is_inside(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_')
+    Class::of(byte).is_run() || matches!(byte, b'+' | b'/' | b'-' | b'_')
 }
 
 /// Decodes one run of letters and digits. It may begin with something else than the encoded value, so each alignment is

@@ -35,6 +35,11 @@ pub(super) enum Positions {
     AcrossJoints,
 }
 
+/// Reports whether a text is one word that is too short for any fingerprint, such as the names of many members.
+pub(super) fn is_short_word(text: &str) -> bool {
+    text.len() < MIN_WORD_WITH_DIGIT && text.bytes().all(|byte| Class::of(byte).is_run())
+}
+
 /// Hands on the fingerprints of texts.
 pub(super) struct Fingerprints<'a, F> {
     key: &'a FlowKey,
@@ -49,11 +54,14 @@ impl<'a, F: FnMut(u64)> Fingerprints<'a, F> {
 
     /// Hands on the fingerprints of one text.
     pub(super) fn add(&mut self, text: &str) {
+        if is_short_word(text) {
+            return;
+        }
         let mut scan = TextScan::new(self);
         if text.is_ascii() {
             scan.ascii(text.as_bytes());
         } else {
-            normalized(text).for_each(|c| scan.read(c));
+            scan.mixed(text);
         }
         scan.end();
     }
@@ -91,57 +99,83 @@ impl<'a, 'key, F: FnMut(u64)> TextScan<'a, 'key, F> {
         }
     }
 
-    /// Reads an ASCII text, its letters and its digits in runs.
-    fn ascii(&mut self, mut text: &[u8]) {
-        while let Some(first) = text.first() {
-            let class = Class::of(*first);
-            let ends = |byte: &u8| Class::of(*byte) != class;
-            let length = if class.is_run() { text.iter().position(ends).unwrap_or(text.len()) } else { 1 };
-            let (run, rest) = text.split_at(length);
-            let lower_case = run.iter().map(|byte| char::from(byte.to_ascii_lowercase()));
-            match class {
-                Class::Letter => self.letters(lower_case),
-                Class::Digit => self.digits(lower_case),
-                Class::Sign => self.sign(char::from(*first)),
-                Class::Joint => self.blocks.joint = self.now.letters,
-                Class::Hidden => {}
-            }
-            text = rest;
+    /// Reads a text that is not all ASCII. The last character of a piece of ASCII goes with what follows, with which it
+    /// may be one letter.
+    fn mixed(&mut self, text: &str) {
+        let mut rest = text;
+        while !rest.is_empty() {
+            let bytes = rest.as_bytes();
+            let first = bytes.iter().position(|byte| !byte.is_ascii()).unwrap_or(bytes.len());
+            let others = bytes.iter().skip(first).take_while(|byte| !byte.is_ascii()).count();
+            let (ascii, behind) = rest.split_at(if others == 0 { first } else { first.saturating_sub(1) });
+            let (other, behind) = behind.split_at(first + others - ascii.len());
+            self.ascii(ascii.as_bytes());
+            normalized(other).for_each(|c| self.read(c));
+            rest = behind;
         }
+    }
+
+    /// Reads an ASCII text, its letters and its digits in runs.
+    fn ascii(&mut self, text: &[u8]) {
+        let mut rest = text.iter().copied();
+        let mut next = rest.next();
+        while let Some(first) = next {
+            next = match Class::of(first) {
+                class @ (Class::Letter | Class::Digit) => self.ascii_run(class, first, &mut rest),
+                Class::Sign => {
+                    self.sign(char::from(first));
+                    rest.next()
+                }
+                Class::Joint => {
+                    self.blocks.joint = self.now.letters;
+                    rest.next()
+                }
+                Class::Hidden => rest.next(),
+            };
+        }
+    }
+
+    /// Reads a run of letters, or one of digits. Returns the byte behind it.
+    fn ascii_run(&mut self, class: Class, first: u8, rest: &mut impl Iterator<Item = u8>) -> Option<u8> {
+        self.begin_run(class);
+        let (mut now, mut byte) = (self.now, first);
+        let next = loop {
+            now.push(self.to.key, char::from(byte.to_ascii_lowercase()));
+            self.block(now);
+            match rest.next() {
+                Some(next) if Class::of(next) == class => byte = next,
+                next => break next,
+            }
+        };
+        if class == Class::Digit {
+            now.digits += now.letters - self.now.letters;
+        }
+        self.now = now;
+        next
     }
 
     /// Reads a letter or sign that has no form any more.
     fn read(&mut self, c: char) {
-        match c {
-            JOINT => self.blocks.joint = self.now.letters,
-            '0'..='9' => self.digits(std::iter::once(c)),
-            c if is_letter_or_digit(c) => self.letters(std::iter::once(c)),
-            c => self.sign(c),
+        let class = match c {
+            JOINT => return self.blocks.joint = self.now.letters,
+            '0'..='9' => Class::Digit,
+            c if is_letter_or_digit(c) => Class::Letter,
+            c => return self.sign(c),
+        };
+        self.begin_run(class);
+        self.now.push(self.to.key, c);
+        self.now.digits += usize::from(class == Class::Digit);
+        self.block(self.now);
+    }
+
+    /// Notes that letters follow, or digits.
+    fn begin_run(&mut self, class: Class) {
+        if class == Class::Digit {
+            self.digits.get_or_insert(Run::from(self.now));
+        } else {
+            self.end_digits();
         }
-    }
-
-    #[inline]
-    fn letters(&mut self, letters: impl Iterator<Item = char>) {
-        self.end_digits();
-        self.push(letters);
-        self.after_digit = false;
-    }
-
-    #[inline]
-    fn digits(&mut self, digits: impl Iterator<Item = char>) {
-        self.digits.get_or_insert(Run::from(self.now));
-        self.push(digits);
-        self.after_digit = true;
-    }
-
-    #[inline]
-    fn push(&mut self, run: impl Iterator<Item = char>) {
-        let mut now = self.now;
-        for c in run {
-            now.push(self.to.key, c);
-            self.block(now);
-        }
-        self.now = now;
+        self.after_digit = class == Class::Digit;
     }
 
     #[inline]
@@ -195,6 +229,9 @@ impl<'a, 'key, F: FnMut(u64)> TextScan<'a, 'key, F> {
     #[inline]
     fn end_word(&mut self) {
         let (key, now) = (self.to.key, self.now);
+        if self.word.letters == now.letters {
+            return;
+        }
         let begin = std::mem::replace(&mut self.word, now);
         // Arguments have no pairs, but for phrases, which are read on their own.
         if self.to.positions == Positions::Every8th
@@ -210,8 +247,12 @@ impl<'a, 'key, F: FnMut(u64)> TextScan<'a, 'key, F> {
     #[inline]
     fn end_name(&mut self) {
         let now = self.now;
+        if !self.name.joined {
+            self.name.begin = now;
+            return;
+        }
         let name = std::mem::replace(&mut self.name, Run::from(now));
-        if !name.joined || name.is_date(now) {
+        if name.is_date(now) {
             return;
         }
         let identifies = now.digits > name.begin.digits || name.address;

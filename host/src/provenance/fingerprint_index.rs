@@ -64,6 +64,11 @@ impl FingerprintIndex {
         places * (size_of::<(u64, FingerprintResults)>() + 1) + between * size_of::<Between>()
     }
 
+    /// Makes room for so many more fingerprints at once: growing step by step would move all of them several times.
+    pub(super) fn reserve(&mut self, more: usize) {
+        self.by_fingerprint.reserve(more.min(MAX_FINGERPRINTS.saturating_sub(self.len())));
+    }
+
     /// Notes that a result has a fingerprint. Returns false if that cannot be kept.
     pub(super) fn insert(&mut self, fingerprint: u64, result: u16) -> bool {
         let fits = self.len() < MAX_FINGERPRINTS;

@@ -1,5 +1,7 @@
 //! The letters of texts without their form.
 
+use std::ops::ControlFlow;
+
 use unicode_normalization::UnicodeNormalization as _;
 
 use crate::escape::is_hidden;
@@ -7,14 +9,15 @@ use crate::escape::is_hidden;
 /// A sign between two values that are read as one. It is not seen in a text: it divides neither words nor blocks.
 pub(super) const JOINT: char = '\u{1f}';
 
-/// Visits the letters and signs of a text without their form, as they have fingerprints.
-pub(super) fn each_letter(text: &str, visit: impl FnMut(char)) {
+/// Visits the letters and signs of a text without their form, as they have fingerprints, until `visit` stops.
+pub(super) fn each_letter(text: &str, mut visit: impl FnMut(char) -> ControlFlow<()>) {
     let seen = |c: &char| *c != JOINT;
-    if text.is_ascii() {
-        lower_case(text).filter(seen).for_each(visit);
+    // Whoever stops has seen what it needs.
+    let _ = if text.is_ascii() {
+        lower_case(text).filter(seen).try_for_each(&mut visit)
     } else {
-        normalized(text).filter(seen).for_each(visit);
-    }
+        normalized(text).filter(seen).try_for_each(&mut visit)
+    };
 }
 
 /// Reports whether a sign that has no capitals any more is a letter or a digit. Most are those of ASCII.
@@ -50,9 +53,29 @@ pub(super) enum Class {
     Hidden,
 }
 
+/// The class of each byte of an ASCII text.
+static CLASSES: [Class; 256] = {
+    let mut classes = [Class::Hidden; 256];
+    let mut byte = 0;
+    while byte < classes.len() {
+        classes[byte] = Class::of_code(byte as u8);
+        byte += 1;
+    }
+    classes
+};
+
 impl Class {
     #[inline]
     pub(super) fn of(byte: u8) -> Self {
+        CLASSES[usize::from(byte)]
+    }
+
+    /// Reports whether it is a letter or a digit.
+    pub(super) fn is_run(self) -> bool {
+        matches!(self, Self::Letter | Self::Digit)
+    }
+
+    const fn of_code(byte: u8) -> Self {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' => Self::Letter,
             b'0'..=b'9' => Self::Digit,
@@ -60,10 +83,5 @@ impl Class {
             b'\t' | b'\n' | b'\r' | b' '..=b'~' => Self::Sign,
             _ => Self::Hidden,
         }
-    }
-
-    /// Reports whether several of them are read as one run.
-    pub(super) fn is_run(self) -> bool {
-        matches!(self, Self::Letter | Self::Digit)
     }
 }

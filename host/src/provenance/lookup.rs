@@ -3,10 +3,13 @@
 use std::collections::HashSet;
 
 use super::encoded::{self, Decoder};
-use super::fingerprint::{Fingerprints, Positions};
+use super::fingerprint::{Fingerprints, Positions, is_short_word};
 use super::values::{self, Part};
 use super::{MAX_LOCKED, SeenResult, SessionFlow, phrase};
 use crate::protocol::Json;
+
+/// The fingerprints for which a lookup makes room at its beginning: those of short arguments.
+const FEW: usize = 256;
 
 /// The results and places at which values of arguments were found.
 #[derive(Debug, Default)]
@@ -23,15 +26,13 @@ impl SessionFlow {
         if self.seen.lock().as_ref().is_none_or(|seen| seen.results.is_empty()) {
             return FoundOrigins::default();
         }
-        let mut lookup = Lookup {
-            session: self,
-            wanted: Vec::new(),
-            found: Vec::new(),
-            known: HashSet::new(),
-            visited: HashSet::new(),
-        };
+        let (wanted, found, known) = (Vec::with_capacity(FEW), Vec::new(), Vec::new());
+        let mut lookup = Lookup { session: self, wanted, found, known, visited: HashSet::new() };
         let mut decoder = Decoder::default();
         let mut visit = |part: Part, pointer: &str, text: &str| {
+            if is_short_word(text) {
+                return;
+            }
             let positions = if part == Part::Edges { Positions::AcrossJoints } else { Positions::Every };
             let mut fingerprints =
                 Fingerprints::new(self.key(), positions, |fingerprint| lookup.want(fingerprint, pointer));
@@ -63,8 +64,9 @@ struct Lookup<'a> {
     /// The fingerprints that are looked up next.
     wanted: Vec<u64>,
     found: Vec<(SeenResult, String)>,
-    /// The indexes of the results that were found. A text may be in the arguments a million times, and in all results.
-    known: HashSet<u16>,
+    /// For the index of each result whether it was found. A text may be in the arguments a million times, and in all
+    /// results.
+    known: Vec<bool>,
     /// The fingerprints whose results between the first and the last one were visited, as `FingerprintIndex::each`
     /// keeps them.
     visited: HashSet<u32>,
@@ -111,11 +113,16 @@ fn add(
     results: &[SeenResult],
     index: u16,
     pointer: &str,
-    known: &mut HashSet<u16>,
+    known: &mut Vec<bool>,
     found: &mut Vec<(SeenResult, String)>,
 ) {
-    if known.insert(index)
-        && let Some(result) = results.get(usize::from(index))
+    let index = usize::from(index);
+    if known.len() <= index {
+        known.resize(results.len().max(index + 1), false);
+    }
+    if let Some(is_known) = known.get_mut(index)
+        && !std::mem::replace(is_known, true)
+        && let Some(result) = results.get(index)
     {
         found.push((result.clone(), pointer.to_owned()));
     }

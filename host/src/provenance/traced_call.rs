@@ -86,14 +86,12 @@ impl TracedCall {
     /// Keeps a question of the source to the agent. It may repeat anything that the agent has given to the source, so it
     /// has the labels of everything that the session saw before.
     pub(crate) fn keep_question(&self, question: &Json) {
-        let mut labels = self.source.labels.to_vec();
-        labels.sort_unstable();
-        self.snapshot.labels.iter().for_each(|label| super::insert(&mut labels, label));
-        self.keep_with(labels, question, false);
+        self.keep_with(self.snapshot.labels.iter(), question, false);
     }
 
     /// Returns what the ledger keeps: labels, effects, and the results that values of the arguments came from.
-    pub(crate) fn describe(&self) -> EventBody {
+    #[must_use]
+    pub fn describe(&self) -> EventBody {
         let effects: Vec<_> = self.source.effects.iter().map(|effect| effect.as_str().to_owned()).collect();
         let origin = |origin: &Origin| {
             EventBody::new()
@@ -113,25 +111,28 @@ impl TracedCall {
     }
 
     fn keep(&self, text: &Json, counts: bool) {
-        let mut labels = self.source.labels.to_vec();
-        labels.sort_unstable();
         if self.is_traced() {
-            for (origin, _) in &self.found().results {
-                origin.labels.iter().for_each(|label| super::insert(&mut labels, label));
-            }
+            let origins = self.found().results.iter();
+            self.keep_with(origins.flat_map(|(origin, _)| origin.labels.iter()), text, counts);
         } else {
-            self.snapshot.labels.iter().for_each(|label| super::insert(&mut labels, label));
+            self.keep_with(self.snapshot.labels.iter(), text, counts);
         }
-        self.keep_with(labels, text, counts);
     }
 
-    fn keep_with(&self, labels: Vec<String>, text: &Json, counts: bool) {
+    /// Keeps a text with the labels of the source and with these.
+    fn keep_with<'a>(&'a self, labels: impl Iterator<Item = &'a String>, text: &Json, counts: bool) {
+        let own = &self.source.labels;
+        let mut further = labels.filter(|label| !own.contains(label)).peekable();
+        let labels = if further.peek().is_none() && own.is_sorted() {
+            Arc::clone(own)
+        } else {
+            let mut all: Vec<String> = own.iter().chain(further).cloned().collect();
+            all.sort_unstable();
+            all.dedup();
+            all.into()
+        };
         let (source, exposed, call) = (self.name.clone(), self.exposed.clone(), self.id.clone());
-        self.session.keep(
-            SeenResult { source, exposed, call, labels: labels.into(), number: 0, index: 0 },
-            text,
-            counts,
-        );
+        self.session.keep(SeenResult { source, exposed, call, labels, number: 0, index: 0 }, text, counts);
     }
 
     fn found(&self) -> &FoundOrigins {

@@ -83,7 +83,8 @@ pub(super) fn each_in_arguments(arguments: &Json, visit: &mut dyn FnMut(Part, &s
     if arguments.as_bytes().len() > MAX_ARGUMENT_BYTES {
         return true;
     }
-    let mut values = Values { text: String::new(), ends: vec![0] };
+    // As many bytes as the JSON has are room for its values, in nearly all cases.
+    let mut values = Values { text: String::with_capacity(arguments.as_bytes().len()), ends: vec![0] };
     each_argument(arguments, &mut PointerBuilder::default(), MAX_DEPTH, &mut values, visit);
     if values.each().nth(1).is_some() {
         visit(Part::All, "", &values.text);
@@ -102,15 +103,15 @@ fn joined_edges<'a>(values: impl Iterator<Item = &'a str>) -> String {
         if !is_first {
             joined.push(JOINT);
         }
-        let (beginning, end) = (end_of_beginning(value), start_of_end(value));
+        let beginning = || end_of_beginning(value);
         match (is_first, values.peek().is_none()) {
-            (true, _) => joined.push_str(value.get(end..).unwrap_or_default()),
-            (_, true) => joined.push_str(value.get(..beginning).unwrap_or_default()),
-            _ if beginning < end => {
+            (true, _) => joined.push_str(value.get(start_of_end(value)..).unwrap_or_default()),
+            (_, true) => joined.push_str(value.get(..beginning()).unwrap_or_default()),
+            _ => {
+                let (beginning, end) = (beginning(), start_of_end(value));
                 let parts = [value.get(..beginning), Some("\n"), value.get(end..)];
-                joined.extend(parts.into_iter().flatten());
+                if beginning < end { joined.extend(parts.into_iter().flatten()) } else { joined.push_str(value) }
             }
-            _ => joined.push_str(value),
         }
         is_first = false;
     }
