@@ -38,6 +38,8 @@ const HTTPS: u16 = 443;
 const ANY_PORT: &str = "PORT";
 
 const TOO_MANY: &str = "too many lines were wanted: the source searches, or needs a folder that holds them";
+const OWN_FOLDER: &str =
+    "the server's own folder, which it may only read; have it write elsewhere, or grant it yourself";
 const GUESSED_PORT: &str = "the port is a guess: only the name was asked for";
 
 /// The facts about a source besides its attempts.
@@ -245,9 +247,12 @@ impl Wanted {
         let is_named = facts.named.iter().any(|named| path.starts_with(named));
         let named =
             facts.named.iter().filter(|named| entry.starts_with(named)).max_by_key(|named| named.as_os_str().len());
+        let is_noise = named.is_none() && !is_named && is_noise(path, facts.inside.iter().chain(&facts.named));
+        // A program that tries to write beside its own files needs a place to write, wherever it is installed.
+        let is_own = needs == CellKey::Write && facts.inside.iter().any(|inside| path.starts_with(inside));
         let target = match named {
             Some(named) => named.clone(),
-            None if !is_named && is_noise(path, facts.inside.iter().chain(&facts.named)) && !credential => return,
+            None if is_noise && !credential && !is_own => return,
             // What does not exist yet is made in the folder that does.
             None => match entry.ancestors().find(|above| above.symlink_metadata().is_ok()) {
                 // No grant may lead through a link.
@@ -262,6 +267,10 @@ impl Wanted {
             Some("it holds credentials or decides what is started; grant it yourself if the source must have it")
         } else if target.is_dir() && is_too_wide(&target, home, named.is_some()) {
             Some("the nearest folder that exists holds much more; make a folder for the source and grant that")
+        } else if is_noise {
+            let withheld = self.withheld.entry((needs, target)).or_insert((Vec::new(), OWN_FOLDER));
+            withheld.0.push(evidence);
+            return;
         } else {
             None
         };

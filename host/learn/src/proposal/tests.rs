@@ -107,6 +107,22 @@ fn what_every_program_looks_for_is_left_out() {
 }
 
 #[test]
+fn a_refused_write_to_the_own_folder_of_a_server_is_said_wherever_that_is() {
+    // A folder in `/tmp`, of which nothing is proposed otherwise.
+    let own = tempfile::tempdir().unwrap();
+    let own = own.path().canonicalize().unwrap();
+    let facts = SourceFacts { inside: vec![own.clone()], ..SourceFacts::default() };
+    let wrote =
+        |path: PathBuf| attempt(AttemptAction::Write, AttemptSubject::Path(path), AttemptAvailability::ReadOnly);
+    let elsewhere = wrote("/tmp/elsewhere".into());
+    let attempts: Vec<_> = ["a.1.tmp", "a.2.tmp", "__pycache__"].map(|name| wrote(own.join(name))).into();
+    let proposal = Proposal::of(&[attempts, vec![elsewhere]].concat(), &facts);
+    assert!(proposal.is_empty(), "{proposal:?}");
+    assert_eq!(values(&proposal.withheld), [("write", own.display().to_string())], "one line for all its files");
+    assert!(proposal.withheld.first().unwrap().remark.unwrap().contains("own folder"), "{proposal:?}");
+}
+
+#[test]
 fn credentials_and_whole_homes_are_named_and_not_proposed() {
     let home = home();
     std::fs::create_dir(home.path().join(".ssh")).unwrap();
