@@ -14,13 +14,14 @@ pub(crate) struct NamedPaths {
 struct RelativePath {
     /// The word without a leading `./`, as messages repeat it.
     word: String,
-    /// The file or folder outside the cell, under its real name.
+    /// The file or folder outside the cell, under its real name if it is there.
     path: PathBuf,
 }
 
 impl NamedPaths {
-    /// Returns the paths that a command names which starts in `cwd`. Of the relative words, those count that lead to
-    /// something there: any other may be a word like `stdio`, or the name of a package. Reads the file system.
+    /// Returns the paths that a command names which starts in `cwd`. Words that begin with `./` or `../` count always, so
+    /// that nothing follows from them about what is there. Any other relative word may be one like `stdio`, or the name of
+    /// a package: it counts if it leads to something in `cwd`. Reads the file system.
     pub(crate) fn of(command: &[String], cwd: Option<&Path>) -> Self {
         let words = command.iter().skip(1);
         let values = words.map(|word| word.rsplit_once('=').map_or(word.as_str(), |(_, value)| value));
@@ -32,8 +33,10 @@ impl NamedPaths {
             }
             let word = value.trim_start_matches("./").trim_end_matches('/');
             let is_here = word.is_empty() || word.starts_with('-') || word == ".";
-            let found = cwd.filter(|_| !is_here).and_then(|cwd| cwd.join(word).canonicalize().ok());
-            named.relative.extend(found.map(|path| RelativePath { word: word.to_owned(), path }));
+            let Some(cwd) = cwd.filter(|_| !is_here) else { continue };
+            let is_path = value.starts_with("./") || value.starts_with("../");
+            let path = cwd.join(word).canonicalize().ok().or_else(|| is_path.then(|| without_dots(&cwd.join(word))));
+            named.relative.extend(path.map(|path| RelativePath { word: word.to_owned(), path }));
         }
         named
     }
@@ -64,6 +67,19 @@ impl NamedPaths {
     }
 }
 
+/// Returns a path that is not there without `.` and `..`.
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            Component::CurDir => {}
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
@@ -76,14 +92,29 @@ mod tests {
         for folder in ["work/docs", "work/notes.d", "beside"] {
             std::fs::create_dir_all(root.join(folder)).unwrap();
         }
-        let command = ["npx", "-y", "@scope/docs", "./docs", "--notes=notes.d/", "stdio", ".", "/abs", "../beside"];
+        let command = [
+            "npx",
+            "-y",
+            "@scope/docs",
+            "./docs",
+            "--notes=notes.d/",
+            "stdio",
+            ".",
+            "/abs",
+            "../beside",
+            "./absent/x",
+            "../gone",
+        ];
         let command = command.map(str::to_owned);
         let named = NamedPaths::of(&command, Some(&root.join("work")));
-        let expected = [Path::new("/abs"), &root.join("work/docs"), &root.join("work/notes.d"), &root.join("beside")];
+        let expected = ["work/docs", "work/notes.d", "beside", "work/absent/x", "gone"].map(|path| root.join(path));
+        let expected: Vec<&Path> =
+            [Path::new("/abs")].into_iter().chain(expected.iter().map(PathBuf::as_path)).collect();
         assert_eq!(named.all().collect::<Vec<_>>(), expected);
         for (text, found) in [
             ("Cannot access directory /home/me/docs, skipping", &["work/docs"][..]),
             ("cannot access directory docs", &["work/docs"]),
+            ("/home/me/absent/x is not there", &["work/absent/x"]),
             ("ENOENT: './notes.d' and '/home/beside/x'", &["work/notes.d", "beside"]),
             ("my-docs, docsx, .docs, /a/docs_old and the docstring", &[]),
         ] {
