@@ -1,8 +1,7 @@
 //! Finds in a failure the hosts, paths and variables that a cell may lack, and names the line that adds each.
 //!
-//! The texts for agents say what was refused or named, and never whether a path exists outside, but for what follows
-//! from a relative word of the command that counts as a path ([`NamedPaths`](super::named_paths::NamedPaths)). No text
-//! recommends opening a file that holds credentials, since a source could bring that about by printing its name.
+//! The texts for agents say what was refused or named, and never whether a path exists outside. No text recommends
+//! opening a file that holds credentials, since a source could bring that about by printing its name.
 
 use std::collections::BTreeMap;
 use std::fmt;
