@@ -65,6 +65,8 @@ pub use components::AcceptedComponent;
 pub use connect::ConnectAllError;
 pub use definitions::SourceDefinitions;
 pub use described::described_tools;
+#[doc(hidden)]
+pub use loading::refused_settings;
 pub use loading::user_plugin_host;
 pub use lock_comparison::{ComparedDefinition, LockComparison, LockState};
 pub use problems::ServingProblem;

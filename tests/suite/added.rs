@@ -52,6 +52,31 @@ fn a_package_is_added_by_its_name() {
     refused(&dir, &["d", "server"], "`npm:…`");
 }
 
+#[test]
+fn a_command_without_the_dashes_before_it_is_answered_with_the_line_to_type() {
+    let dir = TestDir::new("");
+    for (arguments, line) in [
+        (&["git", "uvx", "mcp-server-git"][..], "portcullis add git -- uvx mcp-server-git"),
+        (
+            &["mem", "--read", "./my docs", "npx", "-y", "@scope/server", "--port", "1"],
+            "portcullis add mem --read './my docs' -- npx -y @scope/server --port 1",
+        ),
+        (&["b", "--env", "KEY=v4lue", "npm:server", "./docs"], "portcullis add b --env KEY=… npm:server -- ./docs"),
+    ] {
+        let ran = dir.run(&[&["add"], arguments].concat());
+        assert_eq!(ran.code, Some(2), "{}", ran.err);
+        assert!(ran.err.contains(&format!("write `{line}`")), "{line}: {}", ran.err);
+    }
+    assert!(!dir.path("portcullis.toml").exists() || !text(&dir).contains("sources."));
+}
+
+#[test]
+fn what_is_said_of_learn_when_a_source_is_added_is_what_it_does() {
+    let dir = TestDir::new("");
+    let said = added(&dir, &["search", "npm:@brave/brave-search-mcp-server"]);
+    assert!(said.contains("`portcullis learn search` runs it, proposes") && said.contains("you agree to"), "{said}");
+}
+
 fn description() -> Value {
     json!({
         "name": "io.example/weather",

@@ -150,6 +150,30 @@ fn the_text_of_a_rule_is_recorded_whole_and_what_may_repeat_the_payload_is_not()
     assert_eq!(dir.run(&["audit", "show", &question[..3]]).code, Some(1), "three characters are too few");
 }
 
+#[test]
+fn a_call_is_shown_by_the_beginning_of_its_id_and_several_are_listed() {
+    let dir = with_calls();
+    let calls: Vec<String> = lines(&dir, &["--json"])
+        .iter()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["call"].as_str().unwrap().to_owned())
+        .collect();
+    let show = |id: &str| dir.run(&["audit", "show", id]);
+    // Two identifiers of the same moment may have more in common.
+    let own =
+        (6..=26).map(|n| &calls[0][..n]).find(|own| !calls[1..].iter().any(|call| call.starts_with(own))).unwrap();
+    let shown = show(&own.to_ascii_lowercase());
+    assert!(shown.code == Some(0) && shown.out.contains("\"a\":4711,\"b\":2"), "{}{}", shown.out, shown.err);
+    let few = show(&calls[0][..5]);
+    assert!(few.code == Some(1) && few.err.contains("no call, run or question"), "{}", few.err);
+    // The calls of one test share the beginnings of their times, unless a period ends between them.
+    let together: Vec<&String> = calls.iter().filter(|call| call.starts_with(&calls[0][..6])).collect();
+    if together.len() > 1 {
+        let several = show(&calls[0][..6]);
+        assert!(several.code == Some(1) && several.err.contains("write more of it"), "{}", several.err);
+        together.iter().for_each(|call| assert!(several.err.contains(call.as_str()), "{call}: {}", several.err));
+    }
+}
+
 /// Waits for a line on standard output that contains the text, and returns it.
 fn printed(running: &Running, text: &str) -> String {
     loop {

@@ -168,6 +168,28 @@ fn without_a_person_nothing_is_opened_or_written() {
 }
 
 #[test]
+fn the_calls_of_learn_are_told_from_those_of_agents() {
+    let dir = needy();
+    let calls = calls(&dir);
+    dir.run(&["learn", "needy", "--calls", &calls, "--yes"]);
+    let counted = |more: &[&str]| -> Value {
+        let ran = dir.run(&[&["stats", "--json"], more].concat());
+        serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{}{}", ran.out, ran.err))
+    };
+    let (stats, learned) = (counted(&[]), counted(&["--principal", "learn"]));
+    let made = stats["ofLearn"].as_u64().unwrap();
+    assert!(made > 0 && stats["all"]["calls"] == 0 && stats["sources"] == json!([]), "{stats}");
+    assert_eq!((&learned["all"]["calls"], &learned["ofLearn"]), (&json!(made), &json!(0)), "{learned}");
+    assert!(dir.run(&["stats"]).out.contains("of `portcullis learn`, which `--principal learn` counts"));
+    let rules = dir.path("rules.toml");
+    fs::write(&rules, "[[policies]]\nplugin = \"builtin:rules\"\n").unwrap();
+    let rules = rules.display().to_string();
+    let replayed = |more: &[&str]| dir.run(&[&["replay", "--json", "--candidate", &rules], more].concat());
+    let (all, own) = (report(&replayed(&[])), report(&replayed(&["--principal", "learn"])));
+    assert_eq!((&all["calls"], &own["calls"]), (&json!(0), &json!(made)), "{all} {own}");
+}
+
+#[test]
 fn a_source_that_cannot_be_learned_is_refused_with_the_way_out() {
     let dir = needy();
     let ran = dir.run(&["learn", "absent"]);
@@ -213,6 +235,27 @@ fn a_failure_that_the_cell_causes_names_the_line_that_allows_it() {
     let (there, _) = failed(&dir, "needy__read_note", &json!({ "path": dir.path("notes/a") }));
     let (missing, _) = failed(&dir, "needy__read_note", &json!({ "path": dir.path("notes/b") }));
     assert_eq!(there.replace("notes/a", "notes/b"), missing);
+}
+
+#[test]
+fn a_failure_about_a_relative_path_of_the_command_names_the_line_that_opens_it() {
+    let dir = needy();
+    let line = format!(
+        "its cell does not have {0}; to open it, add `read = [\"{0}\"]`",
+        dir.path("config/settings").display()
+    );
+    for word in ["./config/settings", "config/settings"] {
+        let cell = |cell: &str| {
+            dir.configure(&format!(
+                "[sources.needy]\ncommand = [\"@source@\", \"needy\", \"{word}\"]\ncwd = \".\"\n{cell}"
+            ));
+            dir.run(&["check"]).out
+        };
+        let shown = cell("");
+        assert!(shown.contains(&line) && shown.contains("(it exists outside)"), "{word}: {shown}");
+        let shown = cell("cell = { read = [\"./config/settings\"] }\n");
+        assert!(!shown.contains("its cell does not have"), "{word}: {shown}");
+    }
 }
 
 #[test]

@@ -68,6 +68,19 @@ fn a_change_of_the_file_is_put_in_force_and_what_did_not_change_stays_connected(
 }
 
 #[test]
+fn a_reload_names_the_tables_that_changed() {
+    let dir = TestDir::new(&format!("policies = [{ADD}]\n{CALC}"));
+    let mut agent = unwatched(&dir, Era::Modern);
+    agent.list();
+    let more = format!("{CALC}{NEVER}[profiles.ci]\n");
+    for (config, tables) in [(CALC, "[[policies]]"), (&more, "[profiles.ci], [profiles.default]")] {
+        let said = reload(&dir, &agent.running, config);
+        assert!(said.ends_with(&format!("reloaded: changed tables: {tables}")), "{said}");
+    }
+    assert_eq!(dir.records_of("config.reloaded")[0]["body"]["changes"]["tables"], json!(["[[policies]]"]));
+}
+
+#[test]
 fn a_plugin_whose_file_changes_is_put_in_force_and_a_broken_one_is_not() {
     let dir = TestDir::new("");
     let file = dir.path("policy.wasm");
@@ -87,7 +100,7 @@ fn a_plugin_whose_file_changes_is_put_in_force_and_a_broken_one_is_not() {
     assert_eq!(agent.call("files__echo", &panics, None)["refused"], "plugin-trap");
 
     put(&fs::read(guest("plain")).unwrap());
-    assert!(agent.running.says("the configuration is reloaded").contains("other settings changed"));
+    assert!(agent.running.says("the configuration is reloaded").ends_with("changed tables: [[policies]]"));
     assert!(agent.call("files__echo", &panics, None)["ok"].is_string());
     agent.leave();
     let verdicts = dir.records_of("config.reloaded");
@@ -279,7 +292,7 @@ fn what_a_source_keeps_for_a_session_ends_when_the_profile_no_longer_has_the_sou
     let mut agent = Agent::of(command, Era::Legacy, json!({ "elicitation": {} }));
     assert_eq!(agent.call("files__echo", &json!({}), None), json!({ "ok": "{}" }));
     let said = reload(&dir, &agent.running, &format!("{NEVER}sources = [\"calc\"]\n{}{CALC}", scripted("files")));
-    assert!(said.ends_with("other settings changed"), "{said}");
+    assert!(said.ends_with("changed tables: [profiles.default]"), "{said}");
     until("the connection of the session has ended", || dir.processes().len() == 1);
     assert_eq!(agent.call("files__echo", &json!({}), None)["refused"], -32602);
     agent.leave();

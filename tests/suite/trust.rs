@@ -57,6 +57,25 @@ fn ask(dir: &TestDir, folder: &Path, answer: &str) -> (Option<i32>, String) {
 }
 
 #[test]
+fn a_misspelt_setting_of_a_plugin_is_named_with_its_line_by_check_and_by_trust() {
+    let dir = TestDir::new("");
+    dir.write_configuration(&format!(
+        "{CALC}[[policies]]\nplugin = \"builtin:rules\"\n[policies.settings]\nask = []\ndenied = [\"a__x\"]\n\
+         [[policies]]\nplugin = \"@dir@/absent.wasm\"\n"
+    ));
+    let file = dir.path("portcullis.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let line = text.lines().position(|line| line.starts_with("denied")).unwrap() + 1;
+    let sentence = format!("{}:{line}, `[[policies]]` number 1: builtin:rules refuses its settings", file.display());
+    let trusted = dir.run(&["trust", "--yes"]).err;
+    assert!(!trusted.contains("number 2"), "a plugin of the folder is not loaded before it is trusted: {trusted}");
+    let checked = dir.run(&["check"]).err;
+    for said in [trusted, checked] {
+        assert!(said.contains(&sentence) && said.contains("unknown field `denied`"), "{sentence}: {said}");
+    }
+}
+
+#[test]
 fn a_configuration_found_in_a_folder_is_used_only_as_it_was_trusted() {
     let dir = untrusted(&format!("{CALC}{FILES}"));
     for command in [&["tools"][..], &["serve", "--stdio"], &["secret", "list"], &["status"]] {

@@ -21,6 +21,8 @@ mod installer_process;
 #[cfg(feature = "process")]
 mod missing_access;
 #[cfg(feature = "process")]
+mod named_paths;
+#[cfg(feature = "process")]
 mod package;
 #[cfg(feature = "process")]
 mod plan;

@@ -200,7 +200,7 @@ impl ProcessCell {
             let of_program = path == needs.program
                 || needs.links.contains_key(&path)
                 || needs.read.iter().any(|known| path.starts_with(known));
-            let named = || self.is_named(&path);
+            let named = || is_named(&path, described);
             let home = programs.home.as_deref();
             let folder = folder_to_write(&path, home).map(MissingAccess::Folder);
             // A grant that is a file is a mount point.
@@ -208,7 +208,7 @@ impl ProcessCell {
             // A program makes files of its own in `/tmp` and looks into `/etc`, so only what was asked for counts there.
             let is_replaced = || {
                 system_mounts::is_shared_or_replaced(&path)
-                    && !(system_mounts::can_be_granted(&path) && (named() || self.is_beside_named(&path)))
+                    && !(system_mounts::can_be_granted(&path) && (named() || is_beside_named(&path, described)))
             };
             let (access, folder) = match within(&path, &grant.write) {
                 _ if busy && is_granted_itself => (None, folder),
@@ -224,29 +224,33 @@ impl ProcessCell {
                 found.entry(access).or_insert(at);
             }
         }
+        if missing || missing_if_named {
+            let relative = described.named.named_relatively_in(failure).into_iter();
+            let lacking = |path: &PathBuf| {
+                let is_in_cell = within(path, &grant.read) || within(path, &grant.write);
+                let is_of_program = needs.read.iter().any(|known| path.starts_with(known));
+                !is_in_cell && !is_of_program && !is_credential(path, programs.home.as_deref())
+            };
+            for path in relative.filter(lacking) {
+                found.entry(MissingAccess::Read(path)).or_insert(0);
+            }
+        }
         let mut found: Vec<(MissingAccess, usize)> = found.into_iter().collect();
         found.sort_by_key(|(_, at)| *at);
         found.into_iter().map(|(access, _)| access).collect()
     }
+}
 
-    /// Reports whether the source's command names a path, or a folder that it lies in.
-    fn is_named(&self, path: &Path) -> bool {
-        self.named_paths().any(|named| path.starts_with(named))
-    }
+/// Reports whether the source's command names a path, or a folder that it lies in.
+fn is_named(path: &Path, described: &PreparedSource) -> bool {
+    described.named.all().any(|named| path.starts_with(named))
+}
 
-    /// Reports whether a path lies in the same folder as one that the source's command names. The folder itself is not
-    /// one that holds the files of many programs.
-    fn is_beside_named(&self, path: &Path) -> bool {
-        let folder = path.parent().filter(|folder| folder.components().count() >= MIN_FOLDER_COMPONENTS);
-        folder.is_some() && self.named_paths().any(|named| named.parent() == folder)
-    }
-
-    /// Returns the absolute paths that the source's command names.
-    fn named_paths(&self) -> impl Iterator<Item = &Path> {
-        let words = self.command().iter().skip(1);
-        let values = words.map(|word| word.rsplit_once('=').map_or(word.as_str(), |(_, value)| value));
-        values.filter(|value| value.starts_with('/')).map(Path::new)
-    }
+/// Reports whether a path lies in the same folder as one that the source's command names. The folder itself is not one
+/// that holds the files of many programs.
+fn is_beside_named(path: &Path, described: &PreparedSource) -> bool {
+    let folder = path.parent().filter(|folder| folder.components().count() >= MIN_FOLDER_COMPONENTS);
+    folder.is_some() && described.named.all().any(|named| named.parent() == folder)
 }
 
 /// Returns the folder in which a file is made, replaced or removed, unless it holds a home, credentials or much else.

@@ -13,7 +13,7 @@ use super::program_needs::Runtime;
 use super::{CellError, CellGrant, IsolationReport, ProgramNeeds, system_mounts};
 
 /// The private home inside a cell, and the folder for temporary files.
-const HOME: &str = "/home/source";
+pub(crate) const HOME: &str = "/home/source";
 const TEMPORARY: &str = "/tmp";
 
 /// The files in `/etc` of a cell: the user that the source has inside, and what programs look up. They map user and

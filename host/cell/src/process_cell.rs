@@ -14,6 +14,7 @@ use portcullis_jail::{BuiltCell, Tier};
 use portcullis_net::egress::{AllowedDestinations, EgressProxy, ProxyListeners, RefusedHosts};
 use serde_json::json;
 
+use super::named_paths::NamedPaths;
 use super::package::{InstallReport, Installer, PackageCommand, PackageUpdate, Provenance, ReadyPackage};
 use super::plan::PlanContext;
 use super::report::paths_as_text;
@@ -53,6 +54,8 @@ pub struct PreparedSource {
     pub report: IsolationReport,
     /// The package that it was installed from, or `None` for a program that was already there.
     pub package: Option<InstallReport>,
+    /// The paths that its command names.
+    pub(crate) named: NamedPaths,
 }
 
 /// The facts about a source that are known without installing or starting anything.
@@ -70,7 +73,7 @@ impl PreparedSource {
     /// Returns the description as JSON, for programs.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
-        let Self { grant, needs, report, package } = self;
+        let Self { grant, needs, report, package, .. } = self;
         json!({
             "program": needs.program.to_string_lossy(),
             "runtime": needs.runtime.as_str(),
@@ -126,14 +129,6 @@ impl ProcessCell {
         &self.refused
     }
 
-    /// Returns the command that starts the source, or nothing for a source that is no program.
-    pub(crate) fn command(&self) -> &[String] {
-        match &self.config.endpoint {
-            Endpoint::Command { argv, .. } => argv,
-            Endpoint::Url { .. } | Endpoint::Component { .. } | Endpoint::Native { .. } => &[],
-        }
-    }
-
     /// Reports whether the source is given a variable of this name.
     pub(crate) fn has_variable(&self, name: &str) -> bool {
         matches!(&self.config.endpoint, Endpoint::Command { env, .. } if env.contains_key(name))
@@ -182,6 +177,7 @@ impl ProcessCell {
         let tiers = self.cells.tiers().await;
         let (tier, enforced) = tiers.tier_for(&grant)?;
         let programs = self.cells.programs();
+        let named = NamedPaths::of(argv, cwd.as_deref());
         let (argv, package) = match PackageCommand::of(argv)? {
             None => (argv.clone(), None),
             Some(package) => {
@@ -211,7 +207,7 @@ impl ProcessCell {
             recorded: self.recording.is_some(),
         };
         let plan = Plan::new(&grant, &needs, arguments, env, setting);
-        let described = PreparedSource { grant, needs, report: plan.report.clone(), package };
+        let described = PreparedSource { grant, needs, report: plan.report.clone(), package, named };
         *self.last.lock() = Some(Arc::new(described));
         Ok(plan)
     }

@@ -14,6 +14,9 @@ use crate::{completion, moment};
 /// would be read.
 const MIN_TEXT: usize = 3;
 
+/// The principal of the calls that `portcullis learn` makes. No front gives it to an agent.
+pub(crate) const LEARN: &str = "learn";
+
 /// The options that select calls. A call must match all that are given.
 #[derive(Debug, Clone, Default, PartialEq, clap::Args)]
 pub(crate) struct CallQuery {
@@ -60,6 +63,11 @@ impl CallQuery {
     /// Reports whether the options limit the time.
     pub(crate) fn has_period(&self) -> bool {
         self.since.is_some() || self.until.is_some()
+    }
+
+    /// Reports whether a call was made by `portcullis learn` and is not asked for: no agent and no person made it.
+    pub(crate) fn leaves_out(&self, entry: &CallEntry) -> bool {
+        entry.principal.as_deref() == Some(LEARN) && self.principal.as_deref() != Some(LEARN)
     }
 
     /// Visits the calls that match until the visitor breaks or fails. Holds one call in memory.

@@ -190,14 +190,15 @@ impl UntrustedChange {
 
 /// Returns one line that says what a reload changed.
 fn described(reloaded: &ReloadSummary) -> String {
-    let ReloadSummary { added, removed, changed, other, at_next_start, .. } = reloaded;
+    let ReloadSummary { added, removed, changed, other, tables, at_next_start, .. } = reloaded;
     let listed = |what: &str, names: Vec<String>| (!names.is_empty()).then(|| format!("{what} {}", names.join(", ")));
     let sources = |names: &BTreeSet<SourceName>| names.iter().map(ToString::to_string).collect();
     let parts = [
         listed("added", sources(added)),
         listed("removed", sources(removed)),
         listed("changed", sources(changed)),
-        other.then(|| "other settings changed".to_owned()),
+        listed("changed tables:", tables.iter().cloned().collect()),
+        (*other && tables.is_empty()).then(|| "other settings changed".to_owned()),
         listed("at the next start:", at_next_start.iter().map(ToString::to_string).collect()),
     ];
     let parts: Vec<_> = parts.into_iter().flatten().collect();

@@ -66,6 +66,7 @@ pub use ledger::{Durability, LedgerConfig, WitnessConfig};
 pub use literal::LiteralVariable;
 pub use oauth::OAuthConfig;
 pub use other_configs::PossibleWriter;
+pub use place::setting_line;
 pub use plugin::{PluginConfig, PluginRef};
 pub use profile::{
     Approve, Destructive, Detail, Exposure, Images, Instructions, Links, ProfileConfig, Schemas, StructuredContent,

@@ -74,6 +74,45 @@ pub(super) fn of(text: &str, part: &Range<usize>) -> Option<TablePlace> {
     })
 }
 
+/// Returns the line, counted from one, of the setting that a plugin's error is about: that of the entry at this position
+/// among those of the list with a `plugin`. An error begins with the place of a value, such as `settings.deny[2]: `, or
+/// has the key that is unknown. `None` if the text has no such entry.
+#[must_use]
+pub fn setting_line(text: &str, list: &str, position: usize, error: &str) -> Option<usize> {
+    let document = DeTable::parse(text).ok()?;
+    let DeValue::Array(entries) = document.get_ref().get(list)?.get_ref() else { return None };
+    let entries = entries.iter().filter_map(|entry| entry.get_ref().as_table());
+    let entry = entries.filter(|entry| entry.contains_key("plugin")).nth(position)?;
+    let (key, settings) = entry.get_key_value("settings").or_else(|| entry.get_key_value("plugin"))?;
+    let (mut at, mut value) = (key.span(), settings.get_ref());
+    let (path, rest) = error.split_once(": ").unwrap_or(("", error));
+    let named = |key: &str| error.contains(&format!("unknown field `{key}`"));
+    let (steps, said) = match path.strip_prefix("settings") {
+        Some(steps) => (steps, rest),
+        None => ("", error),
+    };
+    for step in steps.split(['.', '[', ']']).filter(|step| !step.is_empty()) {
+        match value {
+            DeValue::Table(table) => match table.get_key_value(step) {
+                Some((key, inner)) => (at, value) = (key.span(), inner.get_ref()),
+                None => break,
+            },
+            DeValue::Array(values) => match step.parse().ok().and_then(|index: usize| values.get(index)) {
+                Some(inner) => (at, value) = (inner.span(), inner.get_ref()),
+                None => break,
+            },
+            _ => break,
+        }
+    }
+    if let DeValue::Table(table) = value
+        && said.contains("unknown field")
+        && let Some((key, _)) = table.iter().find(|(key, _)| named(key.get_ref()))
+    {
+        at = key.span();
+    }
+    Some(text.get(..at.start)?.matches('\n').count() + 1)
+}
+
 /// Returns the place of a part that lies in a value.
 fn within(value: &DeValue<'_>, place: &TablePlace, part: &Range<usize>) -> Option<TablePlace> {
     match value {
@@ -94,4 +133,30 @@ fn within(value: &DeValue<'_>, place: &TablePlace, part: &Range<usize>) -> Optio
 
 fn covers(whole: &Range<usize>, part: &Range<usize>) -> bool {
     whole.start <= part.start && part.end <= whole.end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "[[sinks]]\notlp = \"http://x\"\n\n[[sinks]]\nplugin = \"a.wasm\"\nsettings = { old = 1 }\n\n\
+                        [[policies]]\nplugin = \"builtin:rules\"\n[policies.settings]\nask = [\"a\"]\ndenied = [\n  \"b\",\n  { tol = \"c\" },\n]\n";
+
+    #[test]
+    fn the_line_of_a_setting_is_that_of_the_key_or_value_that_the_error_names() {
+        for (list, error, line) in [
+            ("policies", "settings.denied: unknown field `denied`, expected one of `deny`", Some(12)),
+            ("policies", "settings.denied[1].tol: unknown field `tol`", Some(14)),
+            ("policies", "settings.denied[1]: unknown field `tol`, expected `tool`", Some(14)),
+            ("policies", "unknown field `denied`, expected one of `deny`", Some(12)),
+            ("policies", "settings.denied[0]: a glob is wrong: x", Some(13)),
+            ("policies", "something else", Some(10)),
+            ("sinks", "unknown field `old`", Some(6)),
+            ("transforms", "unknown field `old`", None),
+        ] {
+            assert_eq!(setting_line(TEXT, list, 0, error), line, "{error}");
+        }
+        assert_eq!(setting_line(TEXT, "policies", 1, "x"), None);
+        assert_eq!(setting_line("[", "policies", 0, "x"), None);
+    }
 }

@@ -1,6 +1,7 @@
 //! An evaluation: what was found, what was exercised, the smallest cell, and the risk under it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 
 use portcullis_cell::{AttemptAction, AttemptAvailability, AttemptSubject, RecordedAttempt};
@@ -12,7 +13,7 @@ use serde::Serialize;
 
 use crate::finding::{EvaluationFinding, FindingLevel, FindingList};
 use crate::judge::judge;
-use crate::observation::{Condition, Observation};
+use crate::observation::{Condition, Observation, ObservedCall};
 
 /// The judgement that follows from an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -48,8 +49,23 @@ pub struct EvaluationCoverage {
     pub runs: Vec<RunSummary>,
     /// The tools that were called.
     pub tools: Vec<String>,
+    /// The tools of which a call failed, those first that never answered without an error.
+    pub failed: Vec<FailedTool>,
     /// Everything that was not exercised or could not be seen, in sentences.
     pub not: Vec<String>,
+}
+
+/// A tool of which a call failed.
+#[derive(Debug, Clone, Serialize)]
+pub struct FailedTool {
+    /// Its name.
+    pub tool: String,
+    /// The number of its calls, over all runs.
+    pub calls: usize,
+    /// The number of them that failed.
+    pub failed: usize,
+    /// The first line of the first error, which may be cut.
+    pub error: String,
 }
 
 /// The kind of source that was evaluated, which decides how much of it was seen.
@@ -111,6 +127,25 @@ pub struct CellProposal {
     pub withheld: Vec<portcullis_learn::CellLine>,
     /// Hosts whose names it looked up and to which it tried no connection, with `PORT` in place of a port.
     pub looked_up: Vec<portcullis_learn::CellLine>,
+}
+
+impl CellProposal {
+    /// Says of a cell without lines that it opens nothing, and whether something was refused in it.
+    #[must_use]
+    pub fn opens_nothing(&self) -> &'static str {
+        match self.withheld.is_empty() {
+            true => "It opens nothing.",
+            false => "It opens nothing, so what follows was refused to the server and would be again.",
+        }
+    }
+}
+
+impl fmt::Display for FailedTool {
+    /// Writes the tool, how many of its calls failed, and the error.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tool, calls, failed, error } = self;
+        write!(f, "{tool}, {failed} of {calls} calls: {error}")
+    }
 }
 
 impl From<Proposal> for CellProposal {
@@ -198,10 +233,6 @@ impl EvaluationCoverage {
                 unanswered.len(),
                 some(&unanswered)
             ));
-            let first = unanswered
-                .first()
-                .and_then(|tool| observations.iter().flat_map(|run| &run.calls).find(|call| call.tool == **tool));
-            not.extend(first.map(|call| format!("{} said: {}", call.tool, said(&call.parsed_answer()))));
         }
         if definitions().any(|(kind, _)| matches!(*kind, "prompt" | "resource" | "template")) {
             not.push("prompts were not fetched and resources not read; their definitions were scanned".to_owned());
@@ -234,16 +265,36 @@ impl EvaluationCoverage {
         }
         not.push("what waits longer or for another input".to_owned());
         not.extend(unchecked);
-        Self { runs: runs.collect(), tools: called.into_iter().map(str::to_owned).collect(), not }
+        let failed = failed_tools(observations);
+        Self { runs: runs.collect(), tools: called.into_iter().map(str::to_owned).collect(), failed, not }
     }
 }
 
-/// Returns the beginning of what a tool said.
-fn said(answer: &serde_json::Value) -> String {
-    const SHOWN_CHARS: usize = 160;
-    let text = ["/content/0/text", "/error"].iter().find_map(|place| answer.pointer(place)?.as_str());
-    let text: String = text.unwrap_or_default().chars().take(SHOWN_CHARS).collect();
-    escape_hidden(&text).into_owned()
+/// Returns the tools of which a call failed, those first that never answered without an error.
+fn failed_tools(observations: &[Observation]) -> Vec<FailedTool> {
+    let mut tools: BTreeMap<&str, (usize, Vec<&ObservedCall>)> = BTreeMap::new();
+    for call in observations.iter().flat_map(|run| &run.calls) {
+        let (calls, failed) = tools.entry(&call.tool).or_default();
+        *calls += 1;
+        failed.extend(call.failed.then_some(call));
+    }
+    let failed = tools.into_iter().filter_map(|(tool, (calls, failed))| {
+        let error = first_line(&failed.first()?.parsed_answer());
+        Some(FailedTool { tool: tool.to_owned(), calls, failed: failed.len(), error })
+    });
+    let mut failed: Vec<FailedTool> = failed.collect();
+    failed.sort_by_key(|tool| tool.failed < tool.calls);
+    failed
+}
+
+/// Returns the first line of what a tool said, or the beginning of a long one.
+fn first_line(answer: &serde_json::Value) -> String {
+    const SHOWN_CHARS: usize = 300;
+    let places = ["/content/0/text", "/error/message", "/message", "/error", ""];
+    let text = places.iter().find_map(|place| answer.pointer(place)?.as_str()).unwrap_or_default();
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it gave no reason");
+    let line: String = line.chars().take(SHOWN_CHARS).collect();
+    escape_hidden(&line).into_owned()
 }
 
 /// Names the first of many.

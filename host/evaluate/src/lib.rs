@@ -17,7 +17,7 @@ mod supply;
 pub use calls::{PlannedCall, planned};
 pub use canary::{Canary, CanaryPlace};
 pub use evaluation::{
-    CellProposal, Evaluation, EvaluationCoverage, EvaluationTarget, Judgement, PriorKnowledge, RunSummary,
+    CellProposal, Evaluation, EvaluationCoverage, EvaluationTarget, FailedTool, Judgement, PriorKnowledge, RunSummary,
 };
 pub use finding::{EvaluationFinding, FindingLevel, FindingList, JudgeRule, RULES};
 pub use observation::{Condition, Observation, ObservedCall, ObservedListing, ObservedMessage, SETTLE};

@@ -11,7 +11,7 @@ use portcullis_cell::{
 use portcullis_net::egress::Destination;
 use serde::{Deserialize, Serialize};
 
-use self::evidence::said;
+use self::evidence::{Withheld, is_temporary, said};
 use super::calls::EXAMPLE_HOST;
 use super::noise::{is_bytecode, is_noise, is_too_wide};
 
@@ -38,6 +38,8 @@ const HTTPS: u16 = 443;
 const ANY_PORT: &str = "PORT";
 
 const TOO_MANY: &str = "too many lines were wanted: the source searches, or needs a folder that holds them";
+const OWN_FOLDER: &str =
+    "it is the server's own folder, which it may only read; have it write elsewhere, by an argument or a variable";
 const GUESSED_PORT: &str = "the port is a guess: only the name was asked for";
 
 /// The facts about a source besides its attempts.
@@ -218,7 +220,7 @@ struct Wanted {
     replaced: BTreeSet<PathBuf>,
     /// Hosts, each with the ports that are known.
     hosts: BTreeMap<String, (BTreeSet<u16>, Vec<String>)>,
-    withheld: BTreeMap<(CellKey, PathBuf), (Vec<String>, &'static str)>,
+    withheld: BTreeMap<(CellKey, PathBuf), Withheld>,
     bytecode: usize,
 }
 
@@ -245,9 +247,12 @@ impl Wanted {
         let is_named = facts.named.iter().any(|named| path.starts_with(named));
         let named =
             facts.named.iter().filter(|named| entry.starts_with(named)).max_by_key(|named| named.as_os_str().len());
+        let is_noise = named.is_none() && !is_named && is_noise(path, facts.inside.iter().chain(&facts.named));
+        // A program that tries to write beside its own files needs a place to write, wherever it is installed.
+        let is_own = needs == CellKey::Write && facts.inside.iter().any(|inside| path.starts_with(inside));
         let target = match named {
             Some(named) => named.clone(),
-            None if !is_named && is_noise(path, facts.inside.iter().chain(&facts.named)) && !credential => return,
+            None if is_noise && !credential && !is_own => return,
             // What does not exist yet is made in the folder that does.
             None => match entry.ancestors().find(|above| above.symlink_metadata().is_ok()) {
                 // No grant may lead through a link.
@@ -255,9 +260,11 @@ impl Wanted {
                 None => return,
             },
         };
-        let evidence = said(attempt);
         let reason = if path.to_str().is_none() {
             Some("its name is not UTF-8, so that no configuration can name it")
+        } else if is_own && (is_noise || credential) {
+            self.withhold(needs, target, OWN_FOLDER, attempt);
+            return;
         } else if credential || is_credential(&target, home) {
             Some("it holds credentials or decides what is started; grant it yourself if the source must have it")
         } else if target.is_dir() && is_too_wide(&target, home, named.is_some()) {
@@ -265,10 +272,11 @@ impl Wanted {
         } else {
             None
         };
+        let evidence = said(attempt);
         match (reason, needs) {
             (Some(reason), _) => {
-                let withheld = self.withheld.entry((needs, path.to_owned())).or_insert((Vec::new(), reason));
-                withheld.0.push(evidence);
+                let folder = path.parent().filter(|_| is_temporary(attempt, path));
+                self.withhold(needs, folder.unwrap_or(path).to_owned(), reason, attempt);
             }
             (None, CellKey::Write) => {
                 if replaced {
@@ -280,11 +288,14 @@ impl Wanted {
         }
     }
 
+    fn withhold(&mut self, key: CellKey, value: PathBuf, reason: &'static str, attempt: &RecordedAttempt) {
+        self.withheld.entry((key, value)).or_insert_with(|| Withheld::because(reason)).add(attempt);
+    }
+
     fn host(&mut self, host: &str, port: Option<u16>, attempt: &RecordedAttempt) {
         if host.eq_ignore_ascii_case(EXAMPLE_HOST) {
             let reason = "a call that was made up named it; list the hosts that the source is to reach";
-            let withheld = self.withheld.entry((CellKey::Network, host.into())).or_insert((Vec::new(), reason));
-            withheld.0.push(said(attempt));
+            self.withhold(CellKey::Network, host.into(), reason, attempt);
             return;
         }
         let (ports, evidence) = self.hosts.entry(host.to_ascii_lowercase()).or_default();
@@ -323,7 +334,8 @@ impl Wanted {
             }
         }
         looked_up.truncate(MAX_WITHHELD);
-        let withheld = withheld.into_iter().map(|((key, path), (evidence, reason))| {
+        let withheld = withheld.into_iter().map(|((key, path), withheld)| {
+            let (evidence, reason) = withheld.of(&path);
             line(key, path.to_string_lossy().into_owned(), evidence, Some(reason))
         });
         let beyond = lines.split_off(MAX_LINES.min(lines.len()));

@@ -28,7 +28,7 @@ pub(super) use self::calls::{IndexedRecord, WalkedCalls};
 pub(super) use self::check::{IndexCheck, IndexComparison, IndexPlaces};
 pub(super) use self::facts::RecordNames;
 use self::forget::FileVersion;
-pub(super) use self::key::{call_of, first_key_at, key_of};
+pub(super) use self::key::{call_of, first_key_at, key_of, keys_beginning};
 pub(super) use self::slices::TextSearch;
 pub(super) use self::vocabulary::{CallClass, UNLISTED};
 use super::files::check_database;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use portcullis_core::age::Identity;
 use portcullis_core::sync::Mutex;
 use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension as _, Row, named_params};
+use rusqlite::{Connection, OptionalExtension as _, Row, named_params, params};
 
 pub use self::rows::{CallOrRun, CallRow, CallState, RunRow, RunState};
 use self::texts::RecordTexts;
@@ -137,6 +137,22 @@ impl LedgerReader {
         let Some(row) = run.optional().map_err(|e| self.failed(&e))? else { return Ok(None) };
         let filter = RecordFilter { run: Some(id.to_owned()), ..RecordFilter::default() };
         Ok(Some(CallOrRun::Run { row, records: self.all_records(&filter)? }))
+    }
+
+    /// Returns the first `n` identifiers of calls that begin with these characters, in either case.
+    ///
+    /// # Errors
+    /// As for [`LedgerReader::tail`].
+    pub fn calls_beginning(&self, beginning: &str, n: usize) -> Result<Vec<String>, LedgerError> {
+        self.index.refresh()?;
+        let Some((first, last)) = index::keys_beginning(beginning) else { return Ok(Vec::new()) };
+        let sql = "SELECT DISTINCT call FROM events WHERE call BETWEEN ?1 AND ?2 ORDER BY call LIMIT ?3";
+        let calls = self.connection().prepare_cached(sql).and_then(|mut query| {
+            query
+                .query_map(params![first, last, limit(n)], |row| Ok(index::call_of(&row.get::<_, Vec<u8>>(0)?)))?
+                .collect()
+        });
+        calls.map_err(|e| self.failed(&e))
     }
 
     /// Returns the newest `n` calls of a run, or of all runs, oldest first.

@@ -68,6 +68,36 @@ pub fn user_plugin_host() -> Result<PluginHost, BuildError> {
     Ok(PluginHost::new(compiled.as_deref())?)
 }
 
+/// Returns the errors of those plugins that come with the program and refuse their settings. No other plugin is run, so
+/// this can be asked of a configuration that nobody trusts yet.
+///
+/// # Errors
+/// As for [`user_plugin_host`].
+#[doc(hidden)]
+pub async fn refused_settings(config: &Config) -> Result<Vec<BuildError>, BuildError> {
+    let host = user_plugin_host()?;
+    let lists = [
+        ("`[[policies]]`", &config.policies),
+        ("`[[transforms]]`", &config.transforms),
+        ("`[[approvals]]`", &config.approvals),
+    ];
+    let mut refused = Vec::new();
+    for (list, plugins) in lists {
+        for (position, plugin) in plugins.iter().enumerate() {
+            if !matches!(plugin.plugin, PluginRef::Builtin(_)) {
+                continue;
+            }
+            let loaded = match list {
+                "`[[policies]]`" => host.policy(plugin).await.map(drop),
+                "`[[transforms]]`" => host.transform(plugin).await.map(drop),
+                _ => host.approval(plugin).await.map(drop),
+            };
+            refused.extend(loaded.err().map(|error| BuildError::of_listed(config, list, position, error)));
+        }
+    }
+    Ok(refused)
+}
+
 /// Returns the folder of compiled code. `None` where none can be kept, which only costs time. A folder that other users
 /// could have written to is an error.
 fn compiled_in(state_dir: &Path) -> Result<Option<PathBuf>, NotPrivate> {

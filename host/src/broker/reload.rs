@@ -28,6 +28,9 @@ use crate::source::{NoClient, SourceClient, SourceError};
 /// source has as long as it takes to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The table of sinks.
+const SINKS: &str = "[[sinks]]";
+
 /// The differences that a reload made.
 ///
 /// # Example
@@ -51,6 +54,9 @@ pub struct ReloadSummary {
     pub changed: BTreeSet<SourceName>,
     /// True if anything else is different, such as a profile or a plugin.
     pub other: bool,
+    /// The tables in which that is, such as `[[policies]]` and `[profiles.NAME]`. A list of plugins is different, too, if
+    /// the content of one of them is.
+    pub tables: BTreeSet<String>,
     /// The tables whose changes take effect only when the broker is started again.
     pub at_next_start: Vec<&'static str>,
 }
@@ -108,12 +114,11 @@ impl ReloadSummary {
             both.is_some_and(|(before, after)| Arc::ptr_eq(before, after))
         };
         let changed: BTreeSet<_> = old.intersection(&new).filter(|name| !is_same(name)).cloned().collect();
-        let identities =
-            |context: &Context| context.gate.plugins().map(|(role, plugin)| (role, plugin.clone())).collect::<Vec<_>>();
         let mut old_config = Config::clone(&before.config);
         old_config.sources.clone_from(&after.config.sources);
-        let other = old_config != *after.config || identities(before) != identities(after);
-        Self { added: &new - &old, removed: &old - &new, changed, other, at_next_start }
+        let tables = differing_tables(before, after);
+        let other = old_config != *after.config || !tables.is_empty();
+        Self { added: &new - &old, removed: &old - &new, changed, other, tables, at_next_start }
     }
 
     /// Reports whether the new configuration is the old one.
@@ -210,7 +215,10 @@ impl Inner {
         }
         // Taken last: the shutdown waits for it, and a source may take long to connect.
         let sinks = Arc::clone(&self.sinks).lock_owned().await;
-        reloaded.other |= sinks.as_ref().is_some_and(|running| running.differ(&loaded));
+        if sinks.as_ref().is_some_and(|running| running.differ(&loaded)) {
+            reloaded.other = true;
+            reloaded.tables.insert(SINKS.to_owned());
+        }
         Ok(Replacement { before, after, reloaded, fresh, loaded, sinks })
     }
 
@@ -241,6 +249,40 @@ impl Inner {
         start_eager(fresh.iter());
         Ok(reloaded)
     }
+}
+
+/// Returns the tables that are different, beside those of sources.
+fn differing_tables(before: &Context, after: &Context) -> BTreeSet<String> {
+    let (old, new) = (&before.config, &after.config);
+    let loaded = |context: &Context, wanted: &str| {
+        let plugins = context.gate.plugins().filter(|(role, _)| *role == wanted);
+        plugins.map(|(_, plugin)| plugin.clone()).collect::<Vec<_>>()
+    };
+    let differ = |role: &str| loaded(before, role) != loaded(after, role);
+    let tables = [
+        (
+            "[broker]",
+            (old.ask_timeout, old.max_message, &old.plugin_keys)
+                != (new.ask_timeout, new.max_message, &new.plugin_keys),
+        ),
+        ("[serve]", old.serve != new.serve),
+        ("[ledger]", old.ledger != new.ledger),
+        ("[[policies]]", old.policies != new.policies || differ("policy")),
+        ("[[transforms]]", old.transforms != new.transforms || differ("transform")),
+        ("[[approvals]]", old.approvals != new.approvals || differ("approval")),
+        (SINKS, old.sinks != new.sinks || old.remote_sinks != new.remote_sinks),
+    ];
+    let tables = tables.into_iter().filter(|(_, differs)| *differs).map(|(table, _)| table.to_owned());
+    let profiles = old.profiles.keys().chain(new.profiles.keys());
+    let profiles = profiles.filter(|name| old.profiles.get(*name) != new.profiles.get(*name));
+    let disabled = old.disabled.keys().chain(new.disabled.keys());
+    // One that was disabled or enabled is among the sources that were removed or added.
+    let disabled = disabled.filter(|name| {
+        let is_other = old.disabled.get(*name) != new.disabled.get(*name);
+        is_other && !old.sources.contains_key(*name) && !new.sources.contains_key(*name)
+    });
+    let profiles = profiles.map(|name| format!("[profiles.{name}]"));
+    tables.chain(profiles).chain(disabled.map(|name| format!("[sources.{name}]"))).collect()
 }
 
 /// Returns a configuration with those parts that cannot change while a broker runs as they were when it started, and

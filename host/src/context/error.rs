@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use crate::catalog::FilterError;
-use crate::config::{Config, most_similar, type_hint};
+use crate::config::{Config, most_similar, setting_line, type_hint};
 use crate::escape::shell_word;
 use crate::ledger::LedgerError;
 use crate::lockfile::LockError;
@@ -155,22 +155,34 @@ pub enum BuildError {
 impl BuildError {
     /// Returns the error of the plugin at this position of a list of the configuration, such as "`[[policies]]`".
     pub(crate) fn of_listed(config: &Config, list: &str, position: usize, error: PluginError) -> Self {
-        Self::PluginAt { place: listed_place(config, list, position), error: error.into() }
+        let line = match (&error, &config.file) {
+            (PluginError::Settings { reason, .. }, Some(file)) => line_of(file, list, position, reason),
+            _ => None,
+        };
+        Self::PluginAt { place: listed_place(config, list, position, line), error: error.into() }
     }
 
     /// Returns the error of the collector at this position of those sinks that are servers.
     pub(crate) fn of_collector(config: &Config, position: usize, reason: &str) -> Self {
-        Self::Sinks(format!("{}: {reason}", listed_place(config, "`[[sinks]]` without a `plugin`", position)))
+        Self::Sinks(format!("{}: {reason}", listed_place(config, "`[[sinks]]` without a `plugin`", position, None)))
     }
 }
 
-/// Returns a position in a list of the configuration in words, with the file if there is one.
-fn listed_place(config: &Config, list: &str, position: usize) -> String {
+/// Returns a position in a list of the configuration in words, with the file if there is one, and the line if it is
+/// known.
+fn listed_place(config: &Config, list: &str, position: usize, line: Option<usize>) -> String {
     let entry = format!("{list} number {}", position + 1);
-    match &config.file {
-        Some(file) => format!("{}, {entry}", file.display()),
-        None => entry,
+    match (&config.file, line) {
+        (Some(file), Some(line)) => format!("{}:{line}, {entry}", file.display()),
+        (Some(file), None) => format!("{}, {entry}", file.display()),
+        (None, _) => entry,
     }
+}
+
+/// Returns the line of the setting that an error of a plugin is about. The file may have been changed since it was read.
+fn line_of(file: &Path, list: &str, position: usize, reason: &str) -> Option<usize> {
+    let name = list.split(['[', ']']).find(|word| word.chars().all(|c| c.is_ascii_lowercase()) && !word.is_empty())?;
+    setting_line(&std::fs::read_to_string(file).ok()?, name, position, reason)
 }
 
 /// Returns what to write or to do after an error of a plugin, if that follows from the error.

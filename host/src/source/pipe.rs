@@ -116,6 +116,10 @@ struct Incoming {
 struct Findings {
     /// The first of the latest lines that are not messages.
     first: Option<String>,
+    /// The number of lines from that one on.
+    lines: usize,
+    /// True once a message came.
+    spoke: bool,
     /// True once nothing more is read.
     over: bool,
     /// The reason why the source was given up.
@@ -155,8 +159,18 @@ impl Pipe {
     /// Adds to a cause what the source wrote that may explain its failure ("; its last words: …"), or nothing.
     fn remarked(&self, cause: Cause) -> Cause {
         let words = self.words.text();
-        let garbage = self.findings.lock().first.clone();
-        let cause = match garbage {
+        let findings = self.findings.lock();
+        let (first, lines, spoke) = (findings.first.clone(), findings.lines, findings.spoke);
+        drop(findings);
+        let cause = match first {
+            // A server that speaks in text only is often one for another transport, or a script that prints something.
+            Some(first) if !spoke && !first.starts_with(['{', '[']) => {
+                let after = match lines {
+                    1 => "\" to standard output, and no message of MCP",
+                    _ => "\" and further such lines to standard output, and no message of MCP",
+                };
+                cause.said("; it wrote \"", first, after)
+            }
             Some(first) => cause.said("; it wrote \"", first, "\" to standard output"),
             None => cause,
         };
@@ -221,7 +235,9 @@ impl Pipe {
             Ok(message) => {
                 self.program.received();
                 incoming.garbage = 0;
-                self.findings.lock().first = None;
+                let mut findings = self.findings.lock();
+                (findings.first, findings.lines, findings.spoke) = (None, 0, true);
+                drop(findings);
                 Some(Ok(message))
             }
             Err(error @ (MessageError::TooDeep | MessageError::TooManyValues)) => {
@@ -231,7 +247,10 @@ impl Pipe {
                 tracing::debug!(command = %label, code = error.code(), "a line that is not a message was ignored");
                 incoming.garbage += 1;
                 let shown = || self.secrets.redacted(&text).chars().take(SHOWN_CHARS).collect::<String>();
-                let first = self.findings.lock().first.get_or_insert_with(shown).clone();
+                let mut findings = self.findings.lock();
+                findings.lines += 1;
+                let first = findings.first.get_or_insert_with(shown).clone();
+                drop(findings);
                 (incoming.garbage > MAX_GARBAGE_LINES).then(|| {
                     let why = "writes garbage to standard output, where only MCP messages are allowed";
                     let why = Cause::own(format!("{label} {why}")).said(": first line \"", first, "\"");

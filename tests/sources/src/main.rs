@@ -41,6 +41,11 @@ fn main() {
             eprintln!("no access with {secret}");
             exit(3)
         }
+        "text-only" => {
+            line("Server listening on port 3000");
+            line("ready");
+            forever()
+        }
         "banner" => line("Welcome to the echo server!\n\n  version 1"),
         "flood" => loop {
             send(&json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "data": "flood" } }));

@@ -18,8 +18,8 @@ use crate::cell_proposals::UnmetNeeds;
 use crate::cli::GlobalArgs;
 use crate::command::{edit, init};
 use crate::config_file::ConfigFile;
-use crate::output::{self, escape_hidden};
-use crate::runtime;
+use crate::output::{self, escape_hidden, plain_shell_word};
+use crate::{report, runtime};
 
 /// Add a source to the configuration file
 ///
@@ -66,12 +66,25 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
 
+    /// Words of a command that was written without `--`: the error says how to write it
+    #[arg(hide = true, num_args = 0.., allow_hyphen_values = true)]
+    undivided: Vec<String>,
+
     /// The program and its arguments
     #[arg(last = true, value_name = "CMD")]
     command: Vec<String>,
 }
 
+/// The exit code for invalid arguments, as for those that the parser refuses.
+const INVALID: u8 = 2;
+
 pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+    if !args.undivided.is_empty() {
+        let typed = divided(args);
+        let error = anyhow::anyhow!("a program and its arguments stand after `--`: write `{typed}`");
+        report::failure(&error, global.json);
+        return Ok(ExitCode::from(INVALID));
+    }
     let (file, described) = match find_text(global.config.as_deref()) {
         Err(error) if error.is_missing() => {
             let file = real_file(Path::new(init::FILE));
@@ -109,11 +122,45 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         if let Some(lack) =
             config.sources.get(&args.name).and_then(|source| UnmetNeeds::of(source, &config.own_files()))
         {
-            output::message(&format!("{}; `portcullis learn {}` adds what it needs", lack.switches(), args.name));
+            output::message(&format!(
+                "{}; `portcullis learn {}` runs it, proposes such lines with the reason for each, and writes those that you \
+                 agree to",
+                lack.switches(),
+                args.name
+            ));
         }
         output::message("`portcullis check` starts it once, and shows its tools and its cell");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the line to type in place of one without `--`.
+fn divided(args: &Args) -> String {
+    let flag = |name: &str, value: &str| format!("--{name} {}", plain_shell_word(value));
+    let paths = |name: &'static str, paths: &[PathBuf]| {
+        paths.iter().map(|path| flag(name, &path.to_string_lossy())).collect::<Vec<_>>()
+    };
+    let hosts = args.network.iter().map(|host| flag("network", host));
+    // What may be a secret is not repeated.
+    let pairs = [("env", &args.env), ("set", &args.settings)];
+    let pairs =
+        pairs.into_iter().flat_map(|(name, pairs)| pairs.iter().map(move |(key, _)| format!("--{name} {key}=…")));
+    let flags = [paths("read", &args.read), paths("write", &args.write)].concat().into_iter().chain(hosts).chain(pairs);
+    let target = args.target.iter().map(|target| plain_shell_word(target));
+    let (before, program): (Vec<String>, Vec<String>) =
+        target.partition(|_| args.target.as_deref().is_some_and(is_target));
+    let words = args.undivided.iter().chain(&args.command).map(|word| plain_shell_word(word));
+    let start = ["portcullis", "add", args.name.as_str()].map(str::to_owned).into_iter();
+    let line = start.chain(flags).chain(before).chain(["--".to_owned()]).chain(program).chain(words);
+    line.collect::<Vec<_>>().join(" ")
+}
+
+/// Reports whether a word names something that is no program: an address, a package, a description, a bundle or a
+/// component.
+fn is_target(word: &str) -> bool {
+    let schemes = ["https://", "http://", "builtin:", "oci://"];
+    let is_file = || word.ends_with(".json") || word.ends_with(".wasm") || bundle::is_bundle(word);
+    schemes.iter().any(|scheme| word.starts_with(scheme)) || package(word).is_some() || is_file()
 }
 
 /// Returns the source as it is to be written.

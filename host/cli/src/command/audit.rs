@@ -91,7 +91,7 @@ enum Action {
     },
     /// Show a call or a run in words: arguments, verdicts, who approved, what was refused
     Show {
-        /// The id of a call, of a run, or of a question about a call
+        /// The id of a call, of a run, or of a question about a call; of a call, its first six characters or more
         id: String,
         #[command(flatten)]
         identities: IdentityArgs,

@@ -17,7 +17,8 @@ use crate::{report, runtime};
 ///
 /// Every recorded decision of a policy is made anew: about the call as it was recorded, before it was sent and, where
 /// policies judge results, after it was answered. The policies are those of the configuration, or of the configuration
-/// with the candidate in the place of the policy that it replaces. Nothing is called and nothing is recorded.
+/// with the candidate in the place of the policy that it replaces. Nothing is called and nothing is recorded. Calls that
+/// `portcullis learn` made are left out unless `--principal learn` asks for them.
 ///
 /// A decision can be made anew only from what was recorded. Under a profile with `record = "full"` that is everything,
 /// and with `record = "sealed"` it is everything for whoever has the identity. Otherwise the ledger has the shape of

@@ -17,6 +17,7 @@ use crate::output::{self, BOLD, escape_hidden};
 ///
 /// Without `--since` and `--until` it counts the calls of the last 24 hours. `failed` are the calls that the source
 /// answered with an error or could not be sent to, `denied` those that the gate refused or whose answer it withheld.
+/// Calls that `portcullis learn` made are left out unless `--principal learn` asks for them.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -108,7 +109,12 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     }
     let mut all = Traffic::default();
     let mut sources: BTreeMap<String, (Traffic, BTreeMap<String, Traffic>)> = BTreeMap::new();
+    let mut left_out = 0u64;
     query.visit(&reader, false, |entry| {
+        if query.leaves_out(&entry) {
+            left_out += 1;
+            return Ok(ControlFlow::Continue(()));
+        }
         all.count(&entry);
         let (of_source, items) = sources.entry(entry.source.clone().unwrap_or_default()).or_default();
         of_source.count(&entry);
@@ -120,7 +126,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     })?;
     if global.json {
         output::json(&json!({
-            "since": query.since, "until": query.until, "all": all.to_json(),
+            "since": query.since, "until": query.until, "all": all.to_json(), "ofLearn": left_out,
             "sources": sources.iter().map(|(name, (traffic, items))| json!({
                 "source": (!name.is_empty()).then_some(name), "all": traffic.to_json(),
                 "items": items.iter().map(|(name, traffic)| json!({ "item": name, "all": traffic.to_json() })).collect::<Vec<_>>(),
@@ -140,6 +146,10 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         items.iter().try_for_each(|(name, traffic)| row(&format!("  {}", escape_hidden(name)), &traffic.columns()))?;
     }
     row("all", &all.columns())?;
+    if left_out > 0 {
+        let calls = output::counted(left_out, "call");
+        output::text(&format!("left out: {calls} of `portcullis learn`, which `--principal learn` counts\n"))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

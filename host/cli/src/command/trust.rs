@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
+use portcullis::broker::refused_settings;
 use portcullis::config::{Config, ConfigCandidate, ConfigError, TrustStatus, real_file, user_trust};
 use portcullis::digest::Digest;
 use portcullis::trust::TrustRecord;
 use serde_json::json;
 
 use crate::cli::GlobalArgs;
-use crate::consent;
 use crate::output::{self, BAD, BOLD, escape_hidden, shell_word};
 use crate::settings_changes::SettingsLine;
+use crate::{consent, runtime};
 
 /// The file that is used if no other is named.
 pub(crate) const FILE: &str = "portcullis.toml";
@@ -70,6 +71,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         return Ok(ExitCode::SUCCESS);
     }
     output::message(&described(&found, before.as_ref())?);
+    warn_of_settings(found.config());
     if args.yes {
         require_no_review(&found, before.as_ref())?;
     } else {
@@ -86,6 +88,19 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     found.accept()?;
     output::message(&format!("{shown} is trusted as it is now"));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says which plugins refuse their settings, as `check` does: the configuration would be trusted, and not served. Plugins
+/// that do not come with the program are not run before it is trusted.
+fn warn_of_settings(config: &Config) {
+    let refused = runtime::block_on(async { Ok(refused_settings(config).await?) });
+    let sentences = match refused {
+        Ok(refused) => refused.iter().map(ToString::to_string).collect(),
+        Err(error) => vec![format!("settings of plugins were not checked: {error:#}")],
+    };
+    for sentence in sentences {
+        output::message(&format!("  {BAD}!{BAD:#} {}", escape_hidden(&sentence)));
+    }
 }
 
 /// Returns the configuration that a command is to use, if it is trusted. On a terminal the user is asked about one that

@@ -1,6 +1,7 @@
 //! The book's page of commands, and the commands and configurations that its pages show.
 #![allow(clippy::disallowed_methods, reason = "tests, which read UPDATE_GOLDEN")]
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -68,7 +69,9 @@ fn about(page: &mut String, command: &Command) {
 }
 
 fn options<'a>(page: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
-    let shown = arguments.filter(|argument| !["help", "version"].contains(&argument.get_id().as_str()));
+    let is_shown =
+        |argument: &&Arg| !argument.is_hide_set() && !["help", "version"].contains(&argument.get_id().as_str());
+    let shown = arguments.filter(is_shown);
     for (index, argument) in shown.enumerate() {
         if index == 0 {
             page.push('\n');
@@ -127,6 +130,42 @@ fn every_command_in_the_book_is_one_that_the_program_understands() {
         }
     }
     assert!(found > 100, "only {found} commands are found: does the test still see them?");
+}
+
+#[test]
+fn the_units_of_the_book_are_ones_that_systemd_understands() {
+    let page = fs::read_to_string(root().join("docs/src/service.md")).unwrap();
+    let units: Vec<&str> = page.split("```").filter(|block| block.contains("\n[Service]\n")).collect();
+    assert_eq!(units.len(), 2, "of the machine, and of a user");
+    let folder = tempfile::tempdir().unwrap();
+    for (unit, scope) in units.into_iter().zip(["--system", "--user"]) {
+        // The program need not be installed where the page says, nor the user be there.
+        let own = |line: &&str| !line.starts_with("ExecStart=") && !line.starts_with("User=") && *line != "text";
+        let lines: Vec<&str> = unit.lines().filter(own).collect();
+        let text = lines.join("\n").replace("[Service]\n", "[Service]\nExecStart=/bin/true\n");
+        let file = folder.path().join("portcullis.service");
+        fs::write(&file, text).unwrap();
+        let mut verify = std::process::Command::new("systemd-analyze");
+        // Where there is no systemd, nobody follows the page.
+        let Ok(ran) = verify.args([scope, "verify"]).arg(&file).env("XDG_RUNTIME_DIR", folder.path()).output() else {
+            return;
+        };
+        let said = String::from_utf8_lossy(&ran.stderr);
+        let about: Vec<&str> = said.lines().filter(|line| line.contains("portcullis.service")).collect();
+        assert_eq!(about, Vec::<&str>::new(), "{scope}");
+    }
+}
+
+#[test]
+fn the_folders_of_a_recipe_in_the_readme_are_made_before_it_is_checked() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let recipe = readme.split("\n## ").find(|section| section.starts_with("Recipe 2")).unwrap();
+    let folders: BTreeSet<&str> = recipe.split(['"', ' ']).filter_map(|word| word.strip_prefix("./")).collect();
+    let (before, _) = recipe.split_once("portcullis check").unwrap();
+    assert!(!folders.is_empty());
+    for folder in folders {
+        assert!(before.contains(&format!("\nmkdir {folder} ")), "{folder} is not there for who types the recipe");
+    }
 }
 
 #[test]

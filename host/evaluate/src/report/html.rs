@@ -50,10 +50,10 @@ pub fn html(evaluation: &Evaluation) -> String {
     if let Some(cell) = &evaluation.cell {
         let lines: Vec<String> = cell.lines.iter().map(line).collect();
         body += "<h2>The smallest cell</h2>";
-        body += &if lines.is_empty() { "<p>It opens nothing.</p>".to_owned() } else { list(&lines) };
-        let looked_up = |host| format!("not: {} ({})", line(host), host.remark.unwrap_or_default());
-        let looked_up: Vec<String> = cell.looked_up.iter().map(looked_up).collect();
-        body += &if looked_up.is_empty() { String::new() } else { list(&looked_up) };
+        body += &if lines.is_empty() { format!("<p>{}</p>", escaped(cell.opens_nothing())) } else { list(&lines) };
+        let not = |wanted| format!("not: {} ({})", line(wanted), wanted.remark.unwrap_or_default());
+        let not: Vec<String> = cell.withheld.iter().chain(&cell.looked_up).map(not).collect();
+        body += &if not.is_empty() { String::new() } else { list(&not) };
     }
     let heading = if evaluation.cell.is_some() { "The risk in it" } else { "The risk" };
     body += &format!("<h2>{heading}</h2>{}", list(&evaluation.risk));
@@ -63,6 +63,10 @@ pub fn html(evaluation: &Evaluation) -> String {
     };
     body +=
         &format!("<h2>What was exercised</h2>{}", list(&evaluation.exercised.runs.iter().map(run).collect::<Vec<_>>()));
+    let failed: Vec<String> = evaluation.exercised.failed.iter().map(ToString::to_string).collect();
+    if !failed.is_empty() {
+        body += &format!("<h2>Tools of which calls failed</h2>{}", list(&failed));
+    }
     body += &format!("<h2>What was not</h2>{}", list(&evaluation.exercised.not));
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta http-equiv=\"Content-Security-Policy\" \

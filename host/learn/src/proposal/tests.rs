@@ -107,6 +107,45 @@ fn what_every_program_looks_for_is_left_out() {
 }
 
 #[test]
+fn a_refused_write_to_the_own_folder_of_a_server_is_said_wherever_that_is() {
+    // A folder in `/tmp`, of which nothing is proposed otherwise.
+    let own = tempfile::tempdir().unwrap();
+    let own = own.path().canonicalize().unwrap();
+    let facts = SourceFacts { inside: vec![own.clone()], ..SourceFacts::default() };
+    let wrote =
+        |path: PathBuf| attempt(AttemptAction::Write, AttemptSubject::Path(path), AttemptAvailability::ReadOnly);
+    let elsewhere = wrote("/tmp/elsewhere".into());
+    let attempts: Vec<_> = ["a.1.tmp", "a.2.tmp", "__pycache__"].map(|name| wrote(own.join(name))).into();
+    let proposal = Proposal::of(&[attempts, vec![elsewhere]].concat(), &facts);
+    assert!(proposal.is_empty(), "{proposal:?}");
+    assert_eq!(values(&proposal.withheld), [("write", own.display().to_string())], "one line for all its files");
+    let line = proposal.withheld.first().unwrap();
+    assert!(line.remark.unwrap().contains("own folder"), "{proposal:?}");
+    assert_eq!(line.evidence, [format!("node wrote 2 temporary files in {}", own.display())]);
+}
+
+#[test]
+fn temporary_files_of_one_folder_are_one_line() {
+    let home = home();
+    // As for a package that a broker has installed, which lies among its own files.
+    let own = home.path().canonicalize().unwrap().join(".portcullis/packages/dist");
+    std::fs::create_dir_all(&own).unwrap();
+    let wrote =
+        |name: &str| attempt(AttemptAction::Write, AttemptSubject::Path(own.join(name)), AttemptAvailability::ReadOnly);
+    let attempts: Vec<_> = (0..5).map(|n| wrote(&format!("memory.json.{n}c07bed10bb8.tmp"))).collect();
+    for inside in [Vec::new(), vec![own.clone()]] {
+        let facts = SourceFacts { inside, home: Some(home.path().to_owned()), ..SourceFacts::default() };
+        let proposal = Proposal::of(&attempts, &facts);
+        assert_eq!(values(&proposal.withheld), [("write", own.display().to_string())]);
+        let evidence = &proposal.withheld.first().unwrap().evidence;
+        assert!(
+            matches!(&evidence[..], [text] if text.starts_with("node wrote 5 temporary files in ")),
+            "{evidence:?}"
+        );
+    }
+}
+
+#[test]
 fn credentials_and_whole_homes_are_named_and_not_proposed() {
     let home = home();
     std::fs::create_dir(home.path().join(".ssh")).unwrap();

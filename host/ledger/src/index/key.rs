@@ -1,6 +1,6 @@
 //! Identifiers of calls as the index stores them.
 
-use ulid::Ulid;
+use ulid::{ULID_LEN, Ulid};
 
 /// The length of an identifier's bytes.
 const ULID_BYTES: usize = 16;
@@ -23,6 +23,19 @@ pub(crate) fn call_of(key: &[u8]) -> String {
             String::from_utf8_lossy(text).into_owned()
         }
     }
+}
+
+/// Returns the first and the last key of the identifiers that begin with these characters, in either case; `None` if none
+/// does.
+pub(crate) fn keys_beginning(beginning: &str) -> Option<(Vec<u8>, Vec<u8>)> {
+    let padded = |digit: char| {
+        let missing = ULID_LEN.checked_sub(beginning.len())?;
+        let text =
+            beginning.chars().chain(std::iter::repeat_n(digit, missing)).collect::<String>().to_ascii_uppercase();
+        let id: Ulid = text.parse().ok()?;
+        (id.to_string() == text).then(|| id.to_bytes().to_vec())
+    };
+    Some((padded('0')?, padded('Z')?))
 }
 
 /// Returns the smallest key of a call that began at this moment, in milliseconds since the Unix epoch.

@@ -190,3 +190,24 @@ async fn what_was_missing_for_a_while_is_found_again() {
         "{found:?}"
     );
 }
+
+#[tokio::test]
+async fn calls_are_found_by_the_beginnings_of_their_identifiers() {
+    let dir = folder();
+    let ledger = open(dir.path()).await;
+    let ids = ["01KAZZZZ0000000000000000AA", "01KAZZZZ0000000000000000AB", "01KB0000000000000000000000"];
+    for id in ids {
+        let call = CallId::recorded(id).unwrap();
+        for kind in [EventKind::CallIntent, EventKind::ToolCompleted] {
+            ledger.append(event(kind).to_call(&call)).await.unwrap();
+        }
+    }
+    ledger.close().await;
+    let reader = LedgerReader::open(dir.path()).unwrap();
+    let found = |beginning: &str, n| reader.calls_beginning(beginning, n).unwrap();
+    assert_eq!(found("01KAZZ", 10), &ids[..2]);
+    assert_eq!(found("01kaZZZZ0000000000000000A", 1), &ids[..1], "in either case, and no more than asked for");
+    assert_eq!((found("01KB00", 10), found(ids[1], 10)), (vec![ids[2].to_owned()], vec![ids[1].to_owned()]));
+    let none: [&str; 4] = ["01KC", "01KAZ%", "9", "01KAZZZZ0000000000000000AA0"];
+    none.iter().for_each(|other| assert_eq!(found(other, 10), Vec::<String>::new(), "{other}"));
+}

@@ -251,6 +251,15 @@ async fn a_silent_program_is_named_with_the_time_it_had() {
 }
 
 #[tokio::test]
+async fn a_program_that_writes_text_and_no_message_is_quoted() {
+    let why = Bench::hasty("text-only").refusal().await;
+    assert!(why.contains("did not answer `initialize` within 2 s"), "{why}");
+    let quoted =
+        "it wrote \"Server listening on port 3000\" and further such lines to standard output, and no message of MCP";
+    assert!(why.contains(quoted), "{why}");
+}
+
+#[tokio::test]
 async fn garbage_is_called_so_and_a_banner_is_forgiven() {
     let why = Bench::new("garbage").refusal().await;
     assert!(why.contains(r#"first line "I am \u{7} not a server"#), "{why}");

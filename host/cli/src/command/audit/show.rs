@@ -1,6 +1,7 @@
-//! `portcullis audit show`: a call or a run in words. The id of a question stands for the call that it was about.
+//! `portcullis audit show`: a call or a run in words. The id of a question stands for the call that it was about, and an
+//! unambiguous beginning for the whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitCode;
@@ -23,14 +24,18 @@ const MAX_SHOWN: usize = 4000;
 /// The number of newest questions among which an id is looked for.
 const MAX_QUESTIONS: usize = 10_000;
 
-/// The fewest characters by which a question is found.
+/// The fewest characters by which a question is found, and a call.
 const MIN_QUESTION_PREFIX: usize = 4;
+const MIN_CALL_PREFIX: usize = 6;
+
+/// The largest number of calls that are listed because their identifiers begin alike.
+const MAX_CANDIDATES: usize = 10;
 
 pub(super) fn run(folder: &Path, id: &str, identities: &IdentityArgs, json: bool) -> anyhow::Result<ExitCode> {
     let reader = identities.reader(folder)?;
     let mut shown = reader.show(id)?;
     if shown.is_none()
-        && let Some(call) = call_of_question(&reader, id)?
+        && let Some(call) = call_meant(&reader, id)?
     {
         shown = reader.show(&call)?;
     }
@@ -65,11 +70,12 @@ pub(super) fn run(folder: &Path, id: &str, identities: &IdentityArgs, json: bool
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the newest call about which a question was asked that has this id, or the only one that begins with it.
+/// Returns the call about which a question with this identifier was asked, or else the only call whose identifier, or
+/// that of a question about it, begins like this.
 ///
 /// # Errors
-/// If several questions begin with it.
-fn call_of_question(reader: &LedgerReader, id: &str) -> anyhow::Result<Option<String>> {
+/// If there are several such calls; the error lists the first of them.
+fn call_meant(reader: &LedgerReader, id: &str) -> anyhow::Result<Option<String>> {
     if id.len() < MIN_QUESTION_PREFIX {
         return Ok(None);
     }
@@ -80,10 +86,27 @@ fn call_of_question(reader: &LedgerReader, id: &str) -> anyhow::Result<Option<St
         Some((question, record.call?)).filter(|(question, _)| question.starts_with(id))
     });
     let about: BTreeMap<String, String> = about.collect();
-    if about.len() > 1 && !about.contains_key(id) {
-        bail!("{id:?} begins the ids of {} questions: write more of it", about.len());
+    if let Some(call) = about.get(id) {
+        return Ok(Some(call.clone()));
     }
-    Ok(about.get(id).or_else(|| about.values().next()).cloned())
+    let mut calls: BTreeSet<String> = about.into_values().collect();
+    if id.len() >= MIN_CALL_PREFIX {
+        calls.extend(reader.calls_beginning(id, MAX_CANDIDATES + 1)?);
+    }
+    if calls.len() < 2 {
+        return Ok(calls.pop_first());
+    }
+    let mut candidates = Vec::new();
+    for call in calls.iter().take(MAX_CANDIDATES) {
+        let entry = reader.call_entry(call)?.map(|(entry, _)| entry);
+        let item = entry.and_then(|entry| entry.item).map(|item| format!(" ({})", escape_hidden(&item)));
+        candidates.push(format!("{}{}", escape_hidden(call), item.unwrap_or_default()));
+    }
+    let more = if calls.len() > MAX_CANDIDATES { " and others" } else { "" };
+    bail!(
+        "{id:?} is the beginning of the ids of several calls or their questions, so write more of it: {}{more}",
+        candidates.join(", ")
+    );
 }
 
 fn run_in_words(reader: &LedgerReader, row: &RunRow, records: &[PositionedRecord]) -> anyhow::Result<()> {

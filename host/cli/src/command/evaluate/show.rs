@@ -7,6 +7,9 @@ use crate::output::{self, BAD, BOLD, escape_hidden};
 /// The largest number of notes that are shown one by one.
 const SHOWN_NOTES: usize = 8;
 
+/// The largest number of tools with failed calls that are shown one by one.
+const SHOWN_FAILURES: usize = 12;
+
 pub(super) fn evaluation(evaluation: &Evaluation) -> anyhow::Result<()> {
     let mut text = String::new();
     let name = if evaluation.server.is_empty() { "a server that gives no name" } else { &evaluation.server };
@@ -55,6 +58,15 @@ pub(super) fn evaluation(evaluation: &Evaluation) -> anyhow::Result<()> {
         let failure = run.failure.as_deref().unwrap_or_default();
         text += &format!("  when {}: {}\n", run.condition, escape_hidden(failure));
     }
+    if !exercised.failed.is_empty() {
+        text += &format!("{BOLD}tools of which calls failed{BOLD:#}, so that less of them was seen\n");
+    }
+    for failed in exercised.failed.iter().take(SHOWN_FAILURES) {
+        text += &format!("  {}\n", escape_hidden(&failed.to_string()));
+    }
+    if let Some(more) = exercised.failed.len().checked_sub(SHOWN_FAILURES).filter(|more| *more > 0) {
+        text += &format!("  and {more} more, which --json lists\n");
+    }
     text += &format!("{BOLD}not exercised or not seen{BOLD:#}\n");
     for not in &exercised.not {
         text += &format!("  {}\n", escape_hidden(not));
@@ -65,7 +77,7 @@ pub(super) fn evaluation(evaluation: &Evaluation) -> anyhow::Result<()> {
 fn cell(cell: &CellProposal) -> String {
     let mut text = format!("\n{BOLD}the smallest cell{BOLD:#}\n");
     if cell.lines.is_empty() {
-        text += "  opens nothing\n";
+        text += &format!("  {}\n", cell.opens_nothing());
     }
     for line in &cell.lines {
         text += &format!("  {} = [\"{}\"]\n", line.key.as_str(), escape_hidden(&line.value));

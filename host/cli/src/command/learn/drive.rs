@@ -15,6 +15,8 @@ use portcullis::session::Session;
 use portcullis_learn::calls;
 use serde_json::{Value, json};
 
+use crate::call_query::LEARN;
+
 /// The largest number of tools that are called. A server with more shows what it needs with these.
 const MAX_CALLS: usize = 64;
 
@@ -140,7 +142,7 @@ fn example(named: &[PathBuf], tool: &str) -> Option<PathBuf> {
 async fn make(broker: &Broker, listed: &[Arc<Item>], calls: &[(String, Value)], limit: Duration) -> DriveResult {
     let session = match "default".parse().map_err(|error: NameError| error.to_string()) {
         Ok(profile) => broker
-            .open_session(&profile, &Principal::established("learn"), "portcullis-learn")
+            .open_session(&profile, &Principal::established(LEARN), "portcullis-learn")
             .await
             .map_err(|error| error.message),
         Err(error) => Err(error),

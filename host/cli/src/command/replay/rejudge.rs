@@ -71,6 +71,9 @@ fn read(reader: &LedgerReader, query: &CallQuery, batches: &mpsc::Sender<Batch>)
     let (mut batch, mut bytes, mut calls) = (Batch::new(), 0, 0);
     let shows_progress = std::io::stderr().is_terminal();
     query.visit_with_records(reader, false, |entry, records| {
+        if query.leaves_out(&entry) {
+            return Ok(ControlFlow::Continue(()));
+        }
         for decision in decisions(&entry, records, &definitions) {
             bytes += decision.as_ref().map_or(0, |decision| {
                 let outcome = decision.view.outcome.as_ref().map_or(0, |outcome| outcome.as_bytes().len());
