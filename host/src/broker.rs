@@ -221,13 +221,14 @@ impl Broker {
         self.inner.apply_lock_file().await;
     }
 
-    /// Returns the lock file as the sessions see it now. `None` if it cannot be read: whoever needs it says why.
+    /// Returns the lock file as the sessions see it now. `None` if it cannot be read: the code that needs it reports
+    /// why.
     #[doc(hidden)]
     pub async fn lock_file(&self) -> Option<Arc<Lockfile>> {
         self.inner.context().lock.current().await.ok()
     }
 
-    /// Returns what the lock file says of an item.
+    /// Returns what the lock file says about an item.
     ///
     /// # Errors
     /// [`BuildError::Lock`] if the lock is damaged.
@@ -237,7 +238,7 @@ impl Broker {
         Ok(self.identity(&item.source).map_or(Acceptance::Unknown, |identity| lock.of(item, identity)))
     }
 
-    /// Waits until somebody shuts the broker down. Keeps nothing of it alive.
+    /// Waits until somebody shuts the broker down. Keeps no part of the broker alive.
     pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut stopping = self.inner.stopping.subscribe();
         async move {
@@ -246,12 +247,11 @@ impl Broker {
         }
     }
 
-    /// Shuts the broker down: closes the sessions in the ledger, ends the sources (pending answers have
-    /// two seconds to arrive, then a process has three to end), ends the receivers of the inbox, gives the sinks five
-    /// seconds to take the records that they do not have yet, and closes the chain. The record that closes it,
-    /// `broker.stopped`, is in the ledger alone: no sink gets it, because it is written when they have ended.
-    /// Idempotent. A broker that is dropped instead leaves its chain open in the ledger until the process ends, and its
-    /// tasks run on.
+    /// Shuts the broker down: closes the sessions in the ledger, ends the sources (pending answers have two seconds to
+    /// arrive, then a process has three to end), ends the receivers of the inbox, gives the sinks five seconds to take
+    /// the records that they do not have yet, and closes the chain. The record that closes it, `broker.stopped`, is
+    /// only in the ledger: no sink gets it, because it is written after the sinks have ended. Idempotent. A broker that
+    /// is dropped instead leaves its chain open in the ledger until the process ends, and its tasks run on.
     ///
     /// Cancellation: the broker answers no further call, and what was not yet closed stays open; call it again.
     pub async fn shutdown(&self) {

@@ -50,7 +50,7 @@ pub struct ContestedName {
     pub exposed: Arc<str>,
     /// The sources that offer it.
     pub sources: Vec<SourceName>,
-    /// The sentence that says who offers it, and the way out.
+    /// The sentence that names the sources that offer it, and the way out.
     pub message: String,
 }
 

@@ -127,7 +127,7 @@ pub(crate) async fn upstreams(
     Ok(upstreams)
 }
 
-/// Returns the configured profiles. What was spent of a budget that is as it was in `before` stays spent.
+/// Returns the configured profiles. The amount spent of a budget that has not changed since `before` stays spent.
 pub(crate) fn profiles(
     config: &Config,
     before: Option<&Context>,

@@ -46,7 +46,7 @@ const MAX_CONNECTIONS: usize = 16;
 pub enum ControlRequest {
     /// Reads the state of the broker and of its sources.
     Status,
-    /// Lists the questions that wait for a person. What is too large for the list is cut, and says so.
+    /// Lists the questions that wait for a person. A question that is too large for the list is cut, and marked as cut.
     Questions,
     /// Reads one of these questions in parts; the reply to each request is a part of the text of its arguments.
     Show {
@@ -95,7 +95,7 @@ pub enum ControlRequest {
     /// Compares what the sources list with the lock file; the reply is a
     /// [`LockComparison`](crate::broker::LockComparison).
     Definitions {
-        /// The kind of which everything is wanted, besides tools.
+        /// The kind of item to return in full, besides tools.
         kind: ItemKind,
     },
     /// Accepts definitions into the lock file, as they were listed last.
@@ -123,7 +123,7 @@ pub struct ListedDefinition {
 /// The answer, or why there is none.
 pub type ControlReply = Result<serde_json::Value, ControlRefusal>;
 
-/// The reason why a broker does not do what it was asked for, as a message to people.
+/// The reason why a broker refuses a request, as a message for people.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ControlRefusal {
@@ -136,7 +136,7 @@ pub enum ControlRefusal {
 /// The broker behind a control socket. Its method returns a box for the reason that
 /// [`AgentPeer`](crate::agent::AgentPeer) gives.
 pub trait ControlHandler: Send + Sync {
-    /// Does what a request asks for.
+    /// Carries out a request.
     fn answer(&self, request: ControlRequest) -> BoxFuture<'_, ControlReply>;
 
     /// Takes over a connection whose [`ControlRequest::Session`] was answered with a yes.
@@ -293,7 +293,7 @@ async fn exchange(mut stream: UnixStream, broker: Arc<dyn ControlHandler>) -> Re
     };
     let session = session.filter(|_| reply.is_ok());
     match wire::send(&mut stream, &wire::Envelope::from(reply), MAX_REPLY_BYTES).await {
-        // Without a reply, whoever asked could not tell this broker from one that has ended.
+        // Without a reply, the requester could not tell this broker from one that has ended.
         Err(error @ ControlError::TooLong(_)) => {
             let refusal = ControlRefusal::Error(format!("the reply is too long: {error}"));
             return wire::send(&mut stream, &wire::Envelope::Refused(refusal), MAX_REPLY_BYTES).await;

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 pub use stdio::connect;
 
-/// The longest time that open calls may go on after their agent has disconnected or the broker has been told to stop.
-/// Long enough for a call that is about to be answered, short enough not to hold up the stop of a broker.
+/// The longest time that open calls may continue after their agent has disconnected or the broker has been told to
+/// stop. Long enough for a call that is about to be answered, short enough not to hold up the stop of a broker.
 pub const DRAIN: Duration = Duration::from_secs(5);
 
 /// The longest time that writing the answers to calls that were cut may take. They are short, and an agent that does

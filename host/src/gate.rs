@@ -1,5 +1,5 @@
-//! The gate: filter, policies, transforms, policies again, approval, intent. What comes out is a [`Permit`], and
-//! nothing else makes one.
+//! The gate: filter, policies, transforms, policies again, approval, intent. The result is a [`Permit`], and nothing
+//! else makes one.
 //!
 //! Invariants kept here (ARCHITECTURE.md): a plugin that fails denies (2); any deny denies, else any ask asks (3); no
 //! intent in the ledger, no permit (4); after a rewrite whatever was derived from the old value is derived again (8).
@@ -184,7 +184,7 @@ impl Gate {
     }
 
     /// Returns the information flow of a call, with its present arguments. `None` if no plugin can ask for it; the
-    /// session then knows that it misses something.
+    /// session then notes the gap.
     fn traced(&self, call: &Call, input: &GateInput<'_>) -> Option<Arc<TracedCall>> {
         let source = input.source_flow.clone().filter(|_| self.reads_flow);
         if source.is_none() {
@@ -267,7 +267,7 @@ impl Gate {
             trail.flow.clone_from(&flow);
             let view = CallView::before(revealed, Phase::Call).with_flow(as_facts(&flow));
             let more = self.judge_revealed(&view, input.vault, trail).await?;
-            // What a policy asks about both forms is one reason.
+            // A question that a policy asks about both forms counts as one reason.
             let new: Vec<_> =
                 more.into_iter().filter(|ask| asks.iter().all(|known| known.concern != ask.concern)).collect();
             asks.extend(new);

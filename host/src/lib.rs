@@ -133,7 +133,7 @@ pub mod session;
 #[doc(hidden)]
 pub mod source;
 
-/// What this repository's benches measure.
+/// Items that this repository's benches measure.
 #[doc(hidden)]
 pub mod internal {
     pub use crate::provenance::{SessionFlow, SourceFlow, TracedCall};

@@ -34,12 +34,12 @@ const MAX_RESULTS: usize = 4_096;
 /// The largest result, in bytes, whose values are kept.
 const MAX_RESULT_BYTES: usize = 1024 * 1024;
 
-/// The most bytes that are kept of all sessions. By the rule of [`SharedLimit`](crate::shared_limit::SharedLimit) one
-/// principal alone gets half of that, which is room for 35 sessions that keep as much as one may. A session without room
-/// keeps nothing further, and counts as not traced.
+/// The most bytes that are kept of all sessions. By the rule of [`SharedLimit`](crate::shared_limit::SharedLimit) a
+/// single principal gets half of that, which is room for 35 sessions that keep as much as a session may. A session
+/// without room keeps nothing further, and counts as not traced.
 pub(crate) const MAX_FLOW_BYTES: u64 = 512 * 1024 * 1024;
 
-/// The bytes that one result takes beside its fingerprints: its names, its labels and its place in the lists.
+/// The bytes that one result takes in addition to its fingerprints: its names, its labels and its place in the lists.
 const RESULT_BYTES: usize = 512;
 
 /// The most fingerprints that are taken into a session, or looked up in it, while its lock is held: other calls of the
@@ -65,7 +65,7 @@ impl SessionFlow {
         Self { room: Some(room), ..Self::default() }
     }
 
-    /// Notes that the session makes a call of which nothing is kept.
+    /// Notes that the session makes a call for which nothing is kept.
     pub(crate) fn miss(&self) {
         if !self.missed.load(Ordering::Relaxed) {
             self.missed.store(true, Ordering::Relaxed);
@@ -110,7 +110,7 @@ impl SessionFlow {
         snapshot
     }
 
-    /// Keeps what the agent is given of a result. `counts` is false for a message beside it, such as progress.
+    /// Keeps the part of a result that the agent is given. `counts` is false for other messages, such as progress.
     fn keep(&self, result: SeenResult, text: &Json, counts: bool) {
         let call = Arc::clone(&result.call);
         let too_large = text.as_bytes().len() > MAX_RESULT_BYTES;

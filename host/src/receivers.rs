@@ -1,5 +1,5 @@
-//! Receivers: the places to which the broker sends something beside the answers to agents, and whether they take it.
-//! Whoever sends reports each delivery here; `status`, `doctor` and the metrics show what was reported.
+//! Receivers: the places to which the broker sends something other than answers to agents, and whether they accept it.
+//! Each sender reports its deliveries here; `status`, `doctor` and the metrics show what was reported.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) struct Receiver {
     deliveries: Arc<Mutex<Deliveries>>,
 }
 
-/// What a receiver gets.
+/// The data that a receiver gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ReceiverKind {
@@ -42,7 +42,7 @@ pub(crate) enum ReceiverKind {
     Metrics,
 }
 
-/// What became of the deliveries to one receiver since the broker started. Times are in milliseconds since the Unix
+/// The outcomes of the deliveries to one receiver since the broker started. Times are in milliseconds since the Unix
 /// epoch.
 #[derive(Debug, Default)]
 struct Deliveries {

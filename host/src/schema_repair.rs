@@ -31,7 +31,7 @@ use plan::RestorePlan;
 pub use problems::{SchemaProblem, schema_problems};
 pub use restore::RestoreError;
 
-/// The largest number of steps of one repair that are kept for people. What is repaired beyond that is only counted.
+/// The largest number of steps of one repair that are kept for people. Further steps are only counted.
 const MAX_STEPS: usize = 64;
 
 /// The most characters of the detail of one step. Details name what the source chose, which may be a text of 256 KiB.

@@ -1,6 +1,6 @@
 //! One agent's connection under one profile.
 //!
-//! A [`Session`] lasts as long as its agent is there. What it does is decided by the configuration in force: each
+//! A [`Session`] lasts as long as its agent is there. Its behaviour follows from the configuration in force: each
 //! request is answered by one `ConfiguredSession`, from its first check to its answer, even if the configuration is
 //! replaced meanwhile.
 
@@ -198,7 +198,7 @@ impl Session {
     }
 
     /// Answers a request of any method: the one entry for what an agent asks. `params` are as received, whole. The
-    /// configuration that is in force when it comes decides about all of it, except that a subscription goes on under
+    /// configuration in force when the request arrives governs all of it, except that a subscription continues under
     /// each later one. Dropping the future cancels the call at its source and records that its outcome is unknown.
     #[doc(hidden)]
     pub async fn request(&self, method: impl Into<Method>, params: Json, peer: Arc<dyn AgentPeer>) -> Answer {

@@ -10,9 +10,9 @@ use tokio::sync::Notify;
 
 /// A limit that several principals share. A principal may hold as much as is still free afterwards.
 ///
-/// A principal alone therefore gets half of the limit, the next one half of what is left, and so on: room is left for
+/// A single principal therefore gets half of the limit, the next one half of what is left, and so on: room is left for
 /// another one until little more than nothing is free. A fixed share would be too small for the only user of most
-/// brokers, or leave no room beside two greedy ones.
+/// brokers, or leave no room next to two greedy ones.
 #[derive(Debug)]
 pub(crate) struct SharedLimit {
     limit: u64,
@@ -27,7 +27,7 @@ struct Held {
 }
 
 impl SharedLimit {
-    /// Returns a limit of which nothing is in use.
+    /// Returns a limit with nothing in use.
     pub(crate) fn new(limit: u64) -> Arc<Self> {
         Arc::new(Self { limit, held: Mutex::default(), freed: Notify::new() })
     }

@@ -106,7 +106,7 @@ pub trait Source: Send + Sync + std::fmt::Debug {
 
     /// Ends its connections, and connects again if one is wanted: pending answers have [`DRAIN_DEADLINE`] to arrive.
     /// `cause` is for the ledger. Returns its status once the next connection is open, or after `timeout`. The restart
-    /// goes on if the future is dropped.
+    /// continues if the future is dropped.
     ///
     /// # Errors
     /// [`SourceError`] if the next connection cannot be made, or if there is nothing that could be ended.
@@ -143,7 +143,7 @@ pub enum SourceStatus {
     Degraded,
     /// A connection ended or could not be made, and will be tried again soon.
     BackingOff,
-    /// The attempts to connect are spent. It is left alone for a while, and then tried once.
+    /// The attempts to connect are spent. The source is left alone for a while, and then tried once.
     Failed,
     /// It was closed.
     Stopped,
@@ -200,8 +200,8 @@ pub struct ConnectionHealth {
 /// no call.
 #[doc(hidden)]
 pub trait SourceClient: Send + Sync {
-    /// Returns the session. `None` for a caller without one, such as the command line: then no connection is made for
-    /// it alone.
+    /// Returns the session. `None` for a caller without one, such as the command line: then no connection is made just
+    /// for it.
     fn session(&self) -> Option<&SessionId>;
 
     /// Returns who opened the session; may be empty.
@@ -214,8 +214,8 @@ pub trait SourceClient: Send + Sync {
         None
     }
 
-    /// Returns the era that the agent speaks. `None` for a caller that is no agent: it is served in the newest era that
-    /// the source speaks.
+    /// Returns the era that the agent speaks. `None` for a caller that is not an agent: it is served in the newest era
+    /// that the source speaks.
     fn era(&self) -> Option<Era> {
         None
     }

@@ -141,7 +141,7 @@ impl MetricsCollector {
         MetricsExporter::new(config, interval, secrets, receivers).map(Self).map(Some)
     }
 
-    /// Starts to send metrics, which `read` returns, at each interval. The task ends when there are none any more.
+    /// Starts to send metrics, which `read` returns, at each interval. The task ends when there are no more metrics.
     pub(crate) fn start(self, read: impl Fn() -> Option<Vec<MetricFamily>> + Send + Sync + 'static) -> MetricsTask {
         MetricsTask(self.0.start(Box::new(read)))
     }

@@ -53,8 +53,8 @@ pub(super) struct PreparedConfig {
 }
 
 impl PreparedConfig {
-    /// Loads and configures the plugins, of which the program brings `natives` along, and reads the secrets. Plugins
-    /// that are as they were in `before` are taken over, with what they have counted.
+    /// Loads and configures the plugins, including the program's own `natives`, and reads the secrets. Plugins that
+    /// have not changed since `before` are taken over, with their counts.
     pub(super) async fn of(
         config: Config,
         host: Option<&PluginHost>,

@@ -1,4 +1,4 @@
-//! Building a broker: its configuration, and what the program that embeds it brings along.
+//! Builds a broker from its configuration and the parts that the embedding program provides.
 
 use std::sync::Arc;
 use std::time::Instant;

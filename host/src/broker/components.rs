@@ -1,4 +1,4 @@
-//! What commands do with the ledger of a configuration without a broker: pinning plugins and components, and forgetting
+//! Operations of commands on a configuration's ledger without a broker: pinning plugins and components, and forgetting
 //! bodies.
 
 use serde_json::json;

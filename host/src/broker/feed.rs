@@ -1,8 +1,8 @@
 //! Delivers the ledger's records to each sink, in order and at its own pace. A record may be delivered more than once,
 //! and what is not delivered when the broker stops is not delivered later: the ledger keeps it.
 //!
-//! A receiver that is down gets the same records until it takes them. A plugin that fails at a record by itself, as
-//! with a trap, would do so for ever: it gets a substitute for that record, and then the records that follow.
+//! A receiver that is down gets the same records until it takes them. A plugin that itself fails at a record, as with a
+//! trap, would do so for ever: it gets a substitute for that record, and then the records that follow.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
 /// The longest pause between two deliveries.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// The number of times that a plugin may fail by itself: at a batch, before its records are delivered one at a time; at
+/// The number of times that a plugin may itself fail: at a batch, before its records are delivered one at a time; at
 /// one record, before it gets a substitute; and at the substitute, before it gets nothing. A busy machine may be the
 /// cause of a failure or two.
 const MAX_OWN_FAILURES: u32 = 3;
@@ -47,7 +47,7 @@ pub(super) enum RecordReceiver {
 #[derive(Debug)]
 struct DeliveryFailure {
     cause: String,
-    /// The code of a failure that a plugin in the sandbox causes by itself, and has again with the same records.
+    /// The code of a failure that a sandboxed plugin itself causes, and repeats with the same records.
     own: Option<FailureCode>,
 }
 
@@ -96,12 +96,12 @@ pub(super) struct Feed {
     /// Where its deliveries are reported.
     reported: Receiver,
     ledger: Ledger,
-    /// The number of times in a row that the plugin has failed by itself at the records that come next.
+    /// The number of times in a row that the plugin itself has failed at the next records.
     own_failures: u32,
     /// The code of the last of these failures.
     own_code: Option<FailureCode>,
-    /// The number of the last record of a batch at which the plugin failed by itself. Up to it, records are delivered
-    /// one at a time.
+    /// The number of the last record of a batch at which the plugin itself failed. Up to it, records are delivered one
+    /// at a time.
     alone_until: Option<u64>,
 }
 
@@ -155,7 +155,7 @@ impl Feed {
                             "a sink did not accept its records; they are delivered again"
                         );
                     }
-                    // What comes next is not the same again: fewer records, a substitute, or the records that follow.
+                    // The next attempt is different: fewer records, a substitute, or the records that follow.
                     if is_finishing && own.is_some() {
                         continue;
                     }
@@ -227,7 +227,7 @@ impl Feed {
             kind = substitute.kind,
             "a plugin failed at a record; {what}"
         );
-        // The sink may fail at what is said about it, too: this must have an end.
+        // The sink may also fail at the report of its failure: this must end somewhere.
         let RecordReceiver::Plugin(sink) = &self.receiver else { return };
         if substitute.kind == EventKind::PluginFailed.as_str() {
             return;

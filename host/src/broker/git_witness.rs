@@ -1,4 +1,4 @@
-//! A git repository as a witness: each checkpoint is a commit on a branch of its own.
+//! A git repository as a witness: each checkpoint is a commit on a separate branch.
 //!
 //! The system's `git` is run without a shell, with an environment that has nothing of the broker's, without the
 //! configuration of the user and of the system, and without hooks. Only commands are used that touch no work tree and
@@ -19,7 +19,7 @@ const PROGRAMS: [&str; 4] = ["/usr/bin/git", "/usr/local/bin/git", "/opt/homebre
 /// The number of attempts to add a commit while other brokers add theirs.
 const ATTEMPTS: usize = 8;
 
-/// The most that is shown of what `git` says, in characters.
+/// The most characters of `git`'s output that are shown.
 const MAX_SAID: usize = 300;
 
 /// Settings that override those of the repository: no hook and no other program is run, and no clean-up is begun.
@@ -35,7 +35,7 @@ const SETTINGS: [&str; 5] = [
 /// of other chains are as before. Blocks for as long as `git` does.
 ///
 /// # Errors
-/// A text that says what `git` said.
+/// A text with the output of `git`.
 pub(super) fn add(repository: &Path, checkpoint: &SignedCheckpoint) -> Result<(), String> {
     let git = Git { repository, program: program()? };
     let blob = git.run(&["hash-object", "-w", "--stdin"], checkpoint.note().as_bytes())?;

@@ -18,8 +18,8 @@ use crate::private::{self, NotPrivate};
 /// The folder of compiled code within the state folder.
 const COMPILED: &str = "compiled";
 
-/// The folders within a data folder that brokers make. As links they would lead what is written there to a folder that
-/// has nothing to do with brokers.
+/// The folders within a data folder that brokers make. If they were links, the broker would write to a folder that has
+/// nothing to do with brokers.
 const OWN_FOLDERS: [&str; 12] = [
     "announcements",
     "chains",
@@ -35,7 +35,8 @@ const OWN_FOLDERS: [&str; 12] = [
     "sources",
 ];
 
-/// Makes the data folder, checks what is in it and beside it, and starts the plugin host, unless `host` runs already.
+/// Creates the data folder, checks its contents and what lies next to it, and starts the plugin host, unless `host`
+/// already runs.
 pub(super) fn plugins(config: &Config, lock: &Lockfile, host: Option<&PluginHost>) -> Result<PluginHost, BuildError> {
     let made = DirBuilder::new().recursive(true).mode(private::FOLDER_MODE).create(&config.data_dir);
     made.map_err(|error| LedgerError::File {
@@ -112,7 +113,7 @@ fn compiled_in(state_dir: &Path) -> Result<Option<PathBuf>, NotPrivate> {
     }
 }
 
-/// Logs the pins that hold for nothing. What they were for may be loaded under another name, without a pin.
+/// Logs the pins that apply to nothing. Their target may be loaded under another name, without a pin.
 fn report_unused_pins(config: &Config, lock: &Lockfile) {
     let disabled = config.disabled.values().filter_map(|source| match &source.endpoint {
         Endpoint::Component { component, .. } => Some(component),

@@ -21,7 +21,7 @@ use crate::lockfile::{Acceptance, Lockfile, pin};
 use crate::name::SourceName;
 
 /// The longest time that a running broker takes to list what its sources offer: less than
-/// [`control::DEADLINE`](crate::control::DEADLINE). What was listed before comes from memory.
+/// [`control::DEADLINE`](crate::control::DEADLINE). Earlier lists come from memory.
 const LIST_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The definitions that sources list, compared with the lock file.
@@ -55,9 +55,9 @@ pub struct ComparedDefinition {
     pub may_do_harm: bool,
     /// The state of the definition in the lock file.
     pub state: LockState,
-    /// The lines that say what changed since it was accepted, if it did.
+    /// The lines that describe the changes since it was accepted, if any.
     pub changes: Vec<String>,
-    /// The consequence of what the scanner found in it, if it found something.
+    /// The consequence of the scanner's findings in it, if any.
     pub flag: Option<FlagState>,
     /// The [`FlaggedDefinition`] as JSON, if the scanner found something.
     pub flagged: Option<Value>,
@@ -85,7 +85,7 @@ pub enum LockState {
 
 impl Broker {
     /// Discovers every configured source in parallel, and compares what each lists with the lock file. `kind` is the
-    /// kind of which everything is wanted.
+    /// kind of item to return in full.
     ///
     /// # Errors
     /// [`BuildError::Lock`] if the lock file is damaged.
@@ -111,7 +111,7 @@ impl Broker {
 
     /// Accepts these definitions, as a source listed them last, into the lock file, records each, and applies the lock
     /// file to the sessions that are open. That also releases those that are quarantined. `kind` is listed for it,
-    /// besides tools and what the scanner flagged.
+    /// besides tools and flagged items.
     ///
     /// # Errors
     /// [`ControlRefusal::Absent`] if there is no such source. [`ControlRefusal::Error`] if the source does not list one
@@ -158,7 +158,7 @@ impl LockComparison {
     }
 }
 
-/// Compares what the sources of a running broker listed last with the lock file. A source is asked only for what nobody
+/// Compares the latest lists of a running broker's sources with the lock file. A source is asked only for what nobody
 /// has asked it for yet.
 pub(super) async fn compare(inner: &Inner, kind: ItemKind) -> ControlReply {
     let context = inner.context();
@@ -223,7 +223,7 @@ impl Inner {
 }
 
 /// Returns the tools that a source listed last, everything of a kind, and all else that was flagged. No second
-/// connection is made for what the agents' own connections have listed.
+/// connection is made for items that the agents' own connections have listed.
 async fn listed(context: &Context, upstream: &Upstream, kind: ItemKind) -> Result<Vec<Arc<Item>>, String> {
     let late = |_| format!("it has not listed what it offers within {} s", LIST_TIMEOUT.as_secs());
     if upstream.has_listed() && matches!(kind, ItemKind::Tool | ItemKind::Source) {

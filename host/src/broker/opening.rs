@@ -18,8 +18,8 @@ use crate::session::Session;
 const UNRECORDED: &str = "the session cannot be recorded; the operator's log has the cause";
 
 impl Broker {
-    /// Opens a session for a program that calls by itself, and records it. Opens no source. `client` is the name of the
-    /// program in the record.
+    /// Opens a session for a program that makes calls itself, and records it. Opens no source. `client` is the name of
+    /// the program in the record.
     ///
     /// Cancellation: a session whose beginning was recorded ends as abandoned.
     ///
@@ -64,7 +64,7 @@ impl Broker {
         let continuations = self.inner.continuations.of(&caller, &agent);
         let session = Session::new(caller, agent, known.config.clone(), Arc::clone(&context), continuations);
         let broker = self.clone();
-        // A task of its own: an opener that does not poll must not hold up the shutdown.
+        // A separate task: an opener that does not poll must not hold up the shutdown.
         let opened = tokio::spawn(async move {
             let _opening = opening;
             broker.begin_run(session, &context, event).await

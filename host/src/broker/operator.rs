@@ -24,7 +24,7 @@ const RESTART_TIMEOUT: Duration = Duration::from_secs(8);
 /// The largest number of connections for sessions that wait to be taken.
 const MAX_WAITING: usize = 16;
 
-/// The most bytes of the list of questions, of which each gets an equal share.
+/// The most bytes of the list of questions; each question gets an equal share.
 const MAX_LIST_BYTES: usize = 1024 * 1024;
 
 /// The most bytes of a part of a question's arguments.
@@ -59,7 +59,8 @@ impl ControlHandler for OperatedBroker {
 
 impl Broker {
     /// Returns the connections of programs of the same user that ask for a session over the control socket, to be
-    /// served by a front ([`serve_local`](crate::front::stdio::serve_local)). Whoever asked before gets no more.
+    /// served by a front ([`serve_local`](crate::front::stdio::serve_local)). An earlier receiver gets no more
+    /// connections.
     #[doc(hidden)]
     #[must_use]
     pub fn local_connections(&self) -> mpsc::Receiver<LocalConnection> {

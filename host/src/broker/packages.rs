@@ -14,8 +14,8 @@ use crate::name::SourceName;
 type BySource<T> = BTreeMap<SourceName, Result<T, CellError>>;
 
 impl Broker {
-    /// Installs the packages of these sources, or of all if none is named, as they are pinned, and starts none. What
-    /// is not pinned yet is pinned to what its registry has now.
+    /// Installs the packages of these sources, or of all if none is named, as they are pinned, and starts none. A
+    /// package without a pin is pinned to the version that its registry has now.
     #[doc(hidden)]
     pub async fn install_packages(&self, sources: &[SourceName]) -> BySource<InstallReport> {
         let mut installed = BTreeMap::new();
@@ -35,7 +35,7 @@ impl Broker {
     }
 
     /// Pins the packages of these sources, or of all if none is named, to what their registries have now, and installs
-    /// them. Returns what was pinned before and what is pinned now; where that fails, the pin is as before.
+    /// them. Returns the old and the new pins; where renewing fails, the old pin stays.
     #[doc(hidden)]
     pub async fn renew_packages(&self, sources: &[SourceName]) -> BySource<(Option<LockedPackage>, InstallReport)> {
         let mut renewed = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The schema of policies in Cedar: what `builtin:cedar` makes of a call, with the types that the tools' input schemas
+//! The schema of Cedar policies: how `builtin:cedar` represents a call, with the types that the tools' input schemas
 //! give the arguments.
 //!
 //! What has no type in Cedar is left out, with a comment; a policy that reads it does not agree with the schema.

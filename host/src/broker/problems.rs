@@ -23,7 +23,7 @@ const KINDS: [ItemKind; 4] = [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resour
 /// Something that goes wrong when the broker serves what its sources offer.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct ServingProblem {
-    /// True if something cannot be served because of it; otherwise it is probably a mistake.
+    /// True if the problem prevents something from being served; otherwise it is a probable mistake.
     pub fatal: bool,
     /// The sentence that says what is wrong, and the way out.
     pub message: String,
@@ -52,7 +52,7 @@ impl Broker {
             problems.extend(self.sees_nothing(name, profile, found)?.map(warn));
             let admitted: Vec<_> = context.admitted(name).map(|(upstream, _)| upstream.config.name.clone()).collect();
             let offered = admitted.iter().map(|source| complete(found.get(source)?)).collect::<Option<Vec<_>>>();
-            // A source that is missing may offer what a pattern is for.
+            // A missing source may offer the items that a pattern is meant for.
             let Some(offered) = offered.filter(|offered| !offered.is_empty()) else { continue };
             let items: Vec<&Item> = offered.into_iter().flat_map(shown_items).collect();
             let lists =
@@ -163,7 +163,7 @@ impl Broker {
                 return Ok(None);
             }
         }
-        // Without an offer there is nothing to hide; the sources themselves say why.
+        // Without an offer there is nothing to hide; the sources themselves report why.
         let low = profile.config.trust == TrustLevel::Low;
         let why = if low { "under `trust = \"low\"` only what `allow` names is shown" } else { "its lists hide all" };
         let why = format!("profile `{name}` sees nothing of what its sources offer: {why}, or it is in quarantine");

@@ -1,4 +1,4 @@
-//! Announces questions to people beside the agent's own channel: on the desktop, and to a server of theirs.
+//! Announces questions to people outside the agent's own channel: on the desktop, and to a server of theirs.
 //!
 //! No call waits for it, and an announcement that fails changes nothing: the question stays open in the inbox.
 
@@ -32,7 +32,7 @@ const MAX_BODY: usize = 1024;
 pub(super) struct QuestionNotifier(Vec<JoinHandle<()>>);
 
 impl QuestionNotifier {
-    /// Starts to announce the questions of an inbox, and reports to `reported` what came of it. It connects to nothing
+    /// Starts to announce the questions of an inbox, and reports the outcomes to `reported`. It connects to nothing
     /// before there is a question.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! Puts another configuration in force while the broker runs.
 //!
 //! Everything that the new configuration names is made first; if anything cannot be, nothing changes. Then it replaces
-//! the old one at once for every session. What was in flight finishes under the old one, whose sources are closed when
-//! the last call has left them.
+//! the old one at once for every session. Requests in flight finish under the old one, whose sources are closed after
+//! their last call.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use crate::ledger::{Event, EventKind, LedgerError};
 use crate::name::SourceName;
 use crate::source::{NoClient, SourceClient, SourceError};
 
-/// The longest time that a reload waits for new and changed sources to connect, so that no call has to. A required
+/// The longest time that a reload waits for new and changed sources to connect, so that no call must wait. A required
 /// source has as long as it takes to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -129,14 +129,14 @@ impl ReloadSummary {
 }
 
 impl Broker {
-    /// Puts another configuration in force. Sources that are as they were keep their connections, and plugins and
-    /// budgets what they have counted; a request in flight finishes under the configuration that it began with, and is
-    /// judged by no other. Sessions whose profile or token is gone end. Sinks that are new get the records from now on.
-    /// Changes of `[questions]`, `[telemetry]`, the witnesses, and of `[serve]` beyond its tokens, callers and people,
-    /// take effect when the broker is started again.
+    /// Puts another configuration in force. Unchanged sources keep their connections, and unchanged plugins and budgets
+    /// keep their counts; a request in flight finishes under the configuration that it began with, and is judged by no
+    /// other. Sessions whose profile or token is gone end. Sinks that are new get the records from now on. Changes of
+    /// `[questions]`, `[telemetry]`, the witnesses, and of `[serve]` beyond its tokens, callers and people, take effect
+    /// when the broker is started again.
     ///
-    /// Cancellation: the old configuration stays, and no record says otherwise. Once everything is loaded and the change
-    /// is being recorded, the new one is put in force all the same.
+    /// Cancellation: the old configuration stays in force, and no record states otherwise. Once everything is loaded
+    /// and the change is being recorded, the new one is put in force all the same.
     ///
     /// # Errors
     /// [`ReloadError`]; the configuration before stays in force, and the refusal is recorded.
@@ -155,7 +155,7 @@ impl Broker {
         let replaced = match self.inner.prepare(config).await {
             Ok(replacement) => {
                 let inner = Arc::clone(&self.inner);
-                // A task of its own: whoever drops this future must not leave a record of a change that never came.
+                // A separate task: dropping this future must not leave a record of a change that never happened.
                 let replaced = tokio::spawn(async move {
                     let _one_at_a_time = one_at_a_time;
                     inner.replace(replacement).await
@@ -251,7 +251,7 @@ impl Inner {
     }
 }
 
-/// Returns the tables that are different, beside those of sources.
+/// Returns the tables that differ, other than those of sources.
 fn differing_tables(before: &Context, after: &Context) -> BTreeSet<String> {
     let (old, new) = (&before.config, &after.config);
     let loaded = |context: &Context, wanted: &str| {
@@ -318,7 +318,7 @@ async fn connect(upstreams: &[Arc<Upstream>]) -> Result<(), ReloadError> {
             let met = upstream.discover(&no_client).await;
             return met.map(drop).map_err(|error| ReloadError::Required { name: name(), error });
         }
-        // A session says why it is missing.
+        // A session reports why it is missing.
         let _ = timeout(CONNECT_TIMEOUT, upstream.discover(&no_client)).await;
         Ok(())
     });

@@ -9,8 +9,8 @@ use crate::call::now_millis;
 /// The pause between removals.
 const PAUSE: Duration = Duration::from_secs(60 * 60);
 
-/// Removes the records that are older than the configuration in force says, at once and then every hour, for as long as
-/// the broker lives.
+/// Removes the records that are older than the configuration in force allows, at once and then every hour, for as long
+/// as the broker lives.
 pub(super) async fn remove_old_records(broker: Weak<Inner>) {
     loop {
         let in_force = broker.upgrade().map(|broker| broker.context());

@@ -1,5 +1,5 @@
-//! The sinks of a broker, each with a task that feeds it. When a configuration is reloaded, a sink that is as it was goes
-//! on, one that has changed goes on where it was, and the others begin and end.
+//! The sinks of a broker, each with a task that feeds it. On a reload, an unchanged sink continues, a changed one
+//! resumes at its cursor, and the others begin or end.
 
 use std::mem::discriminant;
 use std::path::PathBuf;
@@ -18,8 +18,8 @@ use crate::receivers::{Receiver, Receivers};
 use crate::secret::SecretStore;
 use crate::telemetry::LogCollector;
 
-/// The longest time that sinks get for their last records. What a sink has not accepted by then is never delivered to
-/// it: a cursor belongs to its chain, and the ledger itself has everything.
+/// The longest time that sinks get for their last records. Records that a sink has not accepted by then are never
+/// delivered to it: a cursor belongs to its chain, and the ledger itself has all records.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A sink that can be fed.
@@ -28,7 +28,7 @@ pub(super) struct LoadedSink {
     pub(super) receiver: RecordReceiver,
 }
 
-/// The configuration of a sink, and what it leads to: a sink with an equal one is the same.
+/// The configuration of a sink, and the target that it leads to: sinks for which both are equal are the same.
 #[derive(Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "a broker has few sinks")]
 enum ConfiguredSink {
@@ -41,7 +41,7 @@ enum ConfiguredSink {
 #[derive(Debug)]
 pub(super) struct SinkTasks {
     running: Vec<RunningSink>,
-    /// The number of sinks that were ever fed: each has a cursor of its own.
+    /// The number of sinks that were ever fed: each has its own cursor.
     begun: usize,
     ledger: Ledger,
     reported: Receivers,
@@ -108,8 +108,8 @@ impl SinkTasks {
         sinks.len() != self.running.len() || !sinks.iter().all(is_fed)
     }
 
-    /// Feeds these sinks. One that is fed already goes on. One that has changed goes on from the record up to which it
-    /// had everything; one that is new gets the records from now on. The others get what has been recorded so far.
+    /// Feeds these sinks. One that is already fed continues. A changed one resumes after the last record that it had; a
+    /// new one gets the records from now on. The others get what has been recorded so far.
     pub(super) fn replace(&mut self, sinks: Vec<LoadedSink>) {
         let mut before: Vec<_> = self.running.drain(..).collect();
         let mut others = Vec::new();
@@ -119,7 +119,7 @@ impl SinkTasks {
                 None => others.push(sink),
             }
         }
-        // Those that are most alike first, so that no sink goes on where another one was.
+        // The most alike come first, so that no sink resumes at the cursor of another.
         for likeness in [Likeness::ToOneFile, Likeness::OfOneKind] {
             let mut unlike = Vec::new();
             for sink in others {

@@ -93,7 +93,7 @@ impl SyslogMessage {
         format!("<{priority}>1 {at} {sender} {} - {}", printable(&self.id, MAX_ID), self.text)
     }
 
-    /// Returns the message for a datagram. A record that is too long for one goes without its body, and says so.
+    /// Returns the message for a datagram. A record that is too long for one is sent without its body, and says so.
     fn datagram(&self, sender: &str) -> String {
         let whole = self.encoded(sender);
         if whole.len() <= MAX_DATAGRAM {
@@ -118,7 +118,7 @@ impl SyslogSender {
     /// Sends messages in their order. After an error any number of them may have been sent.
     pub(super) async fn send(&self, messages: &[SyslogMessage]) -> Result<(), String> {
         let mut connection = self.connection.lock().await;
-        // A connection of which an attempt was given up may be in the middle of a message.
+        // After an abandoned attempt, a connection may be in the middle of a message.
         let used = connection.take();
         let sent = timeout(DEADLINE, self.send_over(used, messages)).await;
         *connection = Some(sent.map_err(|_| format!("no answer within {} s", DEADLINE.as_secs()))??);
@@ -167,18 +167,18 @@ impl SyslogSender {
         Ok(SyslogConnection::Stream(stream))
     }
 
-    /// Ends the connection, so that the receiver gets what was sent.
+    /// Ends the connection in such a way that the receiver gets all that was sent.
     pub(super) async fn close(&self) {
         if let Some(SyslogConnection::Stream(mut stream)) = self.connection.lock().await.take() {
-            // What the receiver did not get then is lost; it was told as sent already.
+            // Records that the receiver did not get by then are lost; they were already reported as sent.
             let _ = timeout(CLOSE_DEADLINE, stream.shutdown()).await;
         }
     }
 }
 
 impl SyslogConnection {
-    /// Returns the connection unless the receiver has ended it. A receiver says nothing, so that what can be read is
-    /// the end.
+    /// Returns the connection unless the receiver has ended it. A receiver sends nothing, so anything that can be read
+    /// is the end.
     fn if_open(mut self) -> Option<Self> {
         match &mut self {
             Self::Stream(stream) => match stream.read(&mut [0; 64]).now_or_never() {

@@ -1,6 +1,6 @@
-//! Witnesses: sends each signed checkpoint of the ledger to places that whoever can write the ledger should not be able
-//! to change. What a witness cannot take is sent again, and stops nothing: a later checkpoint covers all that an
-//! earlier one did.
+//! Witnesses: sends each signed checkpoint of the ledger to places that a writer of the ledger should not be able to
+//! change. A checkpoint that a witness cannot take is sent again, and stops nothing: a later checkpoint covers all that
+//! an earlier one did.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -44,7 +44,7 @@ enum Witness {
 }
 
 impl WitnessTasks {
-    /// Starts to send the checkpoints of a ledger, and reports to `reported` what came of it. A witness that cannot be
+    /// Starts to send the checkpoints of a ledger, and reports the outcomes to `reported`. A witness that cannot be
     /// used is reported and left out.
     pub(super) fn start(witnesses: &[WitnessConfig], ledger: &Ledger, reported: &Receivers) -> Self {
         let mut tasks = Vec::new();

@@ -1,5 +1,5 @@
-//! Names that read as those of another source. A source whose names are exposed as they are chooses them, so it could take
-//! the beginning of another's: what is written for `crm__*` would count for it.
+//! Names that read as those of another source. A source whose names are exposed unchanged chooses them, so it could use
+//! the prefix of another: rules for `crm__*` would then apply to it.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ pub(crate) fn borrowed_names(config: &Config, kind: ItemKind, catalog: &Catalog)
         if let Some(first) = first.filter(|first| known.contains(first) && !is_own(first)) {
             return Some(format!("source `{first}`"));
         }
-        // What the configuration puts before each name of the source is not the source's choice.
+        // The prefix that the configuration puts before each name is not the source's choice.
         let own = match names {
             Naming::Plain => String::new(),
             Naming::Source => format!("{}{SEPARATOR}", item.offered_by()),

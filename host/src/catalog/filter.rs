@@ -44,7 +44,7 @@ impl ItemFilter {
         })
     }
 
-    /// Reports whether the profile may use the source at all.
+    /// Reports whether the profile may use the source.
     #[must_use]
     pub fn admits_source(&self) -> bool {
         self.trust != TrustLevel::Sandbox && self.source_named

@@ -57,7 +57,7 @@ impl ExposedName {
         Self { full: name.clone(), name }
     }
 
-    /// Reports whether nothing had to be replaced.
+    /// Reports whether no character was replaced.
     pub(super) fn is_exact(&self) -> bool {
         self.name == self.full
     }

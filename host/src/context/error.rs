@@ -64,7 +64,7 @@ pub enum BuildError {
         /// The name.
         name: String,
     },
-    /// The configuration does not name what the program added.
+    /// The configuration does not name a native part that the program added.
     #[error("the program brings the {role} `{name}`, and the configuration does not use it: add {line}")]
     NativeUnused {
         /// The role: `policy`, `sink` or `source`.
@@ -113,10 +113,10 @@ pub enum BuildError {
         /// The reason why the configuration cannot be used.
         error: SourceError,
     },
-    /// A folder of the broker is not this user's alone.
+    /// A folder of the broker is not private to this user.
     #[error(transparent)]
     Private(#[from] NotPrivate),
-    /// A source may write what the broker loads or writes.
+    /// A source may write to a file that the broker loads or writes.
     #[error("{what} {} lies in {}, which source `{source_name}` may write: {hint}, or grant smaller folders", .file.display(), .folder.display())]
     Writable {
         /// The purpose of the file.

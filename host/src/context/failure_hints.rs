@@ -38,7 +38,7 @@ impl CallCounts {
 }
 
 impl CallCountGuard {
-    /// Returns when the call began if no other has been open since: what the source was refused was refused to it.
+    /// Returns when the call began if no other has been open since: any refusal to the source then concerned this call.
     fn began_alone(&self) -> Option<Instant> {
         let alone = self.alone_after == Some(self.calls.begun.load(Ordering::Acquire));
         alone.then_some(self.began)
@@ -85,7 +85,7 @@ impl Upstream {
         }
     }
 
-    /// Returns what the source's cell may lack, with what exists outside: for people, and not for agents.
+    /// Returns what the source's cell may lack, with the parts that exist outside: for people, not for agents.
     #[cfg(feature = "process")]
     pub(crate) fn missing_from_cell(&self) -> Vec<String> {
         self.process_cell.as_ref().map(|cell| cell.told()).unwrap_or_default()

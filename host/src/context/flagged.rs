@@ -77,7 +77,7 @@ impl Upstream {
         self.flagged.lock().values().flatten().map(|flagged| Arc::clone(&flagged.item)).collect()
     }
 
-    /// Returns what is flagged among these items and was not returned before.
+    /// Returns the flagged ones among these items that were not returned before.
     pub(crate) fn newly_flagged<'a>(
         &self,
         items: impl Iterator<Item = &'a Arc<Item>>,

@@ -16,7 +16,7 @@ use crate::sync::Mutex;
 /// eras, so that only one that changes its definitions all the time gets there.
 const MAX_KNOWN_BYTES: usize = 128 << 20;
 
-/// The bytes that a definition counts at least, with what is kept beside it.
+/// The fewest bytes that a definition counts as, with the data kept alongside it.
 const LEAST_BYTES: usize = 4 << 10;
 
 /// The repairs of one source's definitions.
@@ -61,7 +61,7 @@ pub(crate) struct RepairedTool {
 
 impl Upstream {
     /// Repairs the input schemas of these tools, and returns those that needed it and were not repaired before. A
-    /// source with plain names is left as it is. Cancellation safe: what was repaired until then is not repaired again.
+    /// source with plain names is left as it is. Cancellation safe: schemas repaired until then are not repaired again.
     pub(crate) async fn repair_schemas(&self, items: &[Arc<Item>]) -> Vec<RepairedTool> {
         if self.config.names == Naming::Plain {
             return Vec::new();

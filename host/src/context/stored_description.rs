@@ -80,7 +80,7 @@ impl StoredDescription {
 }
 
 impl Upstream {
-    /// Keeps what the source says of itself for the handshakes of later starts.
+    /// Keeps the source's description of itself for the handshakes of later starts.
     pub(super) async fn keep_description(&self, capabilities: &Json, tools: &[Arc<Item>], instructions: Option<&Item>) {
         let said = instructions.and_then(Item::instructions);
         let mut now = StoredDescription::new(self.identity, capabilities, tools, said, self.source.only_era());
@@ -99,14 +99,14 @@ impl Upstream {
         let _ = tokio::task::spawn_blocking(save).await;
     }
 
-    /// Returns what the source said of itself when it last connected, perhaps to an earlier broker, and no tools.
-    /// `None` if it never did.
+    /// Returns the source's description of itself from its last connection, perhaps to an earlier broker, without
+    /// tools. `None` if it never did.
     pub(crate) async fn described(&self) -> Option<DiscoveredSource> {
         let StoredDescription { capabilities, instructions, .. } = self.description.lock().clone()?;
         let instructions = instructions.map(|text| self.instructions(&text));
         let flags = match self.config.scan {
             ScanMode::Off => Flags::default(),
-            // What cannot be scanned is not repeated.
+            // Instructions that cannot be scanned are not passed on.
             _ => self.scans.of(instructions.iter()).await.ok()?,
         };
         let tools = OfferedItems { flags, ..OfferedItems::default() };

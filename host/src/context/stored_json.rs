@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 
 use crate::private;
 
-/// Reads what is stored in a file. One that is missing, damaged, a symbolic link, open to others or longer than `max`
-/// bytes counts as none.
+/// Reads the value that is stored in a file. One that is missing, damaged, a symbolic link, open to others or longer
+/// than `max` bytes counts as none.
 pub(super) fn read<T: DeserializeOwned>(path: &Path, max: u64) -> Option<T> {
     let file = private::open(path).ok().flatten()?;
     let mut text = Vec::new();

@@ -1,6 +1,6 @@
-//! Stores what the scanner found in the definitions of a source, so that the next broker need not scan them again.
+//! Stores the scanner's findings in the definitions of a source, so that the next broker need not scan them again.
 //!
-//! The file is believed as the lock file is: the data folder is its user's alone. It holds for one version of the
+//! The file is trusted like the lock file: the data folder is private to its user. It holds for one version of the
 //! scanner.
 
 use std::collections::HashMap;
@@ -51,8 +51,8 @@ impl StoredScans {
         self.path.exists()
     }
 
-    /// Returns what is stored. A file that cannot be read, or that another version of the scanner made, counts as none:
-    /// the definitions are scanned then.
+    /// Returns the stored findings. A file that cannot be read, or that another version of the scanner made, counts as
+    /// none: the definitions are scanned then.
     pub(super) fn read(&self) -> Known {
         let stored = stored_json::read::<Stored>(&self.path, MAX_BYTES);
         let findings = stored.filter(|stored| stored.scanner == scan::VERSION).map(|stored| stored.findings);
@@ -60,8 +60,7 @@ impl StoredScans {
         findings.unwrap_or_default().into_iter().map(|(digest, findings)| (digest, kept(findings))).collect()
     }
 
-    /// Stores what was found, in the place of what was stored before. If it cannot be written, the next broker scans
-    /// again.
+    /// Stores the findings, replacing the earlier ones. If it cannot be written, the next broker scans again.
     pub(super) fn write(&self, known: &Known) {
         if known.len() > MAX_STORED {
             return;

@@ -40,7 +40,7 @@ pub(crate) use build::{SourceBuilder, SourceParts};
 #[derive(Debug)]
 pub(crate) struct Upstream {
     pub(crate) config: SourceConfig,
-    /// The digest of what the source is. What was accepted or granted for another digest does not count for it.
+    /// The digest of what the source is. Acceptances and grants for another digest do not count for this source.
     pub(crate) identity: Digest,
     /// The digest of everything that makes the source what it is here, with the values of its secrets.
     fingerprint: Digest,
@@ -187,8 +187,8 @@ impl Upstream {
         self.usable && self.fingerprint == fingerprint
     }
 
-    /// Returns what the source said to an earlier client with the same capabilities, if it was discovered and is in no
-    /// group: another member stands in for one of a group that is away.
+    /// Returns what the source told an earlier client with the same capabilities, if it was discovered and is in no
+    /// group: an absent member of a group is replaced by another member.
     pub(crate) fn cached_discovery(&self, client: &Arc<dyn SourceClient>) -> Option<DiscoveredSource> {
         self.met.lock().get(&client.capabilities()).cloned()
     }
@@ -226,7 +226,7 @@ impl Upstream {
         self.component_cell.as_ref().is_some_and(|component_cell| component_cell.is_harmless())
     }
 
-    /// Connects if necessary, and returns what the source says of itself, with its tools under their exposed names.
+    /// Connects if necessary, and returns the source's description of itself, with its tools under their exposed names.
     pub(crate) async fn discover(&self, client: &Arc<dyn SourceClient>) -> Result<DiscoveredSource, SourceError> {
         let named = match self.source.discover(client).await {
             Ok(discovery) => self.accept_discovery(discovery).await,

@@ -74,15 +74,15 @@ const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 pub const HEALTH_PATH: &str = "/healthz";
 
 /// The largest number of requests that may be in progress at once, of all callers together. By the rule of
-/// [`SharedLimit`] one caller alone gets half of them, and would need four sessions full of calls to reach that.
+/// [`SharedLimit`] a single caller gets half of them, and would need four sessions full of calls to reach that.
 const MAX_REQUESTS: u64 = 512;
 
 /// The largest number of streams of events that may be open at once, of all callers together: one for each agent of a
-/// large team, and their calls that report progress. One caller alone gets half of them.
+/// large team, and their calls that report progress. A single caller gets half of them.
 const MAX_STREAMS: u64 = 1024;
 
-/// The largest number of legacy calls that may be open at once, of all callers together. Such a call goes on when its
-/// agent disconnects, and then counts neither as a request nor as a stream; one caller alone gets half of them. Their
+/// The largest number of legacy calls that may be open at once, of all callers together. Such a call continues when its
+/// agent disconnects, and then counts neither as a request nor as a stream; a single caller gets half of them. Their
 /// bodies of up to 64 KiB, which nothing else counts, have 128 MiB at most.
 const MAX_LEGACY_CALLS: u64 = 2048;
 
@@ -177,8 +177,8 @@ impl HttpFront {
         self.address
     }
 
-    /// Serves until `shutdown` is ready. Open calls then have five seconds to end; those that do not are
-    /// answered with an error that says so. All sessions are closed.
+    /// Serves until `shutdown` is ready. Open calls then have five seconds to end; those that do not are answered with
+    /// an error to that effect. All sessions are closed.
     ///
     /// Dropping the future drops connections and calls, and leaves sessions open in the ledger.
     pub async fn serve(self, shutdown: impl Future<Output = ()> + Send) {

@@ -44,7 +44,7 @@ impl OutgoingRoom {
         if payload.as_bytes().len() <= SMALL_BYTES {
             return Some(payload);
         }
-        // What is written is on one line. Made of it later, the line would be a copy that is not counted.
+        // Each message is written on one line. Made of it later, the line would be a copy that is not counted.
         let payload = payload.on_one_line();
         let size = payload.as_bytes().len();
         self.limit.try_take(&self.principal, size as u64).map(|share| payload.held_with(share))
@@ -162,7 +162,7 @@ mod tests {
         let mut read: Vec<_> = std::iter::from_fn(|| unread.try_recv().ok()).collect();
         let Some(Message::Response(Response { answer: Answer::Error(error), .. })) = read.pop() else { panic!() };
         assert!(error.as_str().contains("answer-dropped") && error.as_str().contains("65536 bytes"), "{error:?}");
-        // What is read and not yet written still counts, in whatever pieces it is.
+        // Messages that are read and not yet written still count, in whatever pieces they are.
         let written = read.iter().map(Message::to_chunks).collect::<Vec<_>>();
         drop(read);
         assert!(!sender.send(progress(MAX)).await);

@@ -31,8 +31,8 @@ use crate::protocol::{
 };
 use crate::session::AdvertisedCapabilities;
 
-/// The largest number of descriptions of its client that one connection may send, each of which gets a session. A
-/// client has one name, but may declare other capabilities for other requests.
+/// The largest number of client descriptions that one connection may send; each gets a session. A client has one name,
+/// but may declare other capabilities for other requests.
 const MAX_CLIENT_DESCRIPTIONS: usize = 16;
 
 /// The instructions for a model that is about to use the broker.
@@ -159,7 +159,7 @@ impl AgentConnection {
         let State::Modern { handles, calls } = &mut self.state else {
             return Err(RpcError::new(RpcError::INTERNAL, "a session of one era took a request of the other"));
         };
-        // A session ends by itself if what it needs cannot be had; the next one may be able to have it.
+        // A session ends on its own if something it needs is unavailable; the next one may get it.
         handles.retain(|(_, handle)| !handle.ended());
         if let Some((_, handle)) = handles.iter().find(|(agent, _)| *agent == client.agent) {
             return Ok(modern::serve(handle, &client, request, out, calls));

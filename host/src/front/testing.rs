@@ -39,7 +39,7 @@ pub(crate) struct FakeBroker {
     pub(crate) rejected: Arc<std::sync::Mutex<Vec<&'static str>>>,
     /// True if the session never says what it offers.
     stuck: bool,
-    /// True once the session has ended by itself.
+    /// True once the session has ended on its own.
     ended: Arc<AtomicBool>,
 }
 

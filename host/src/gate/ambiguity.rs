@@ -9,8 +9,8 @@ use std::collections::HashSet;
 use crate::call::{TASK_MEMBERS, UnknownMembers};
 use crate::protocol::{Json, MemberTexts, Method, fold};
 
-/// The members that the broker itself reads or replaces. In another spelling they are refused even when they stand
-/// alone.
+/// The members that the broker itself reads or replaces. In another spelling they are refused even without a second
+/// member.
 const MEANT: [&str; 8] = ["name", "arguments", "_meta", "uri", "ref", TASK, "requestState", "inputResponses"];
 
 const TASK: &str = "task";

@@ -73,8 +73,8 @@ impl Approvals {
         Self { plugins, inbox, timeout: timeout.min(MAX_TIMEOUT), ledger, policies }
     }
 
-    /// Returns the digest of the policies in force and of the profile: an answer that was given under one profile counts
-    /// under no other, since profiles differ in what is asked about and in who is trusted.
+    /// Returns the digest of the policies in force and of the profile: an answer that was given under one profile
+    /// counts under no other, since profiles differ in the calls that need an answer and in whom they trust.
     fn policies_under(&self, profile: &ProfileName) -> Digest {
         Digest::of(format!("{}\n{profile}", self.policies).as_bytes())
     }

@@ -1,4 +1,4 @@
-//! Shortens texts and JSON for people. What is missing is always said in its place.
+//! Shortens texts and JSON for people. Each omission is always marked in its place.
 
 use std::borrow::Cow;
 

@@ -14,7 +14,7 @@ pub(crate) trait ConfigInForce: Send + Sync {
     /// Returns its gate if it is another one.
     ///
     /// # Errors
-    /// The refusal, if the caller may not call the item at all any more.
+    /// The refusal, if the caller may no longer call the item.
     fn newer_gate(&self) -> BoxFuture<'_, Result<Option<Arc<Gate>>, CallRefusal>>;
 }
 
@@ -29,7 +29,7 @@ pub(super) async fn confirm(
 ) -> Result<(), CallRefusal> {
     let Some(in_force) = input.in_force else { return Ok(()) };
     let Some(newer) = in_force.newer_gate().await? else { return Ok(()) };
-    // What its policies ask about is answered: a person has agreed to this call.
+    // The questions of its policies are already answered: a person has agreed to this call.
     newer.judge_call(call, flow, trail).await?;
     if let Some(revealed) = revealed {
         let view = CallView::before(revealed, Phase::Call).with_flow(as_facts(flow));

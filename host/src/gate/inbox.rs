@@ -165,8 +165,8 @@ impl Inbox {
     }
 
     /// Returns a receiver of what happens to questions from now on; [`Inbox::list`] says what is open already. One that
-    /// falls 512 events behind misses the oldest, and is told so (`RecvError::Lagged`): it goes on, and the list says
-    /// what it missed. It ends (`RecvError::Closed`) when the broker shuts down.
+    /// falls 512 events behind misses the oldest, and is told so (`RecvError::Lagged`): it continues, and the list
+    /// shows what it missed. It ends (`RecvError::Closed`) when the broker shuts down.
     ///
     /// # Example
     /// ```
@@ -191,9 +191,9 @@ impl Inbox {
         self.events.close();
     }
 
-    /// Answers a question by its id or a unique prefix. `by` says who, for the ledger; no name at all, and the words by
-    /// which the broker names itself there, `expiry` and `elicitation`, are refused. The answer is durable before the
-    /// call that waits for it goes on.
+    /// Answers a question by its id or a unique prefix. `by` names the person, for the ledger; an empty name, and the
+    /// words by which the broker names itself there, `expiry` and `elicitation`, are refused. The answer is durable
+    /// before the waiting call continues.
     ///
     /// Cancellation: an answer that has begun is recorded all the same.
     ///
@@ -215,7 +215,7 @@ impl Inbox {
         self.take(id, answer, by, route).await
     }
 
-    /// Takes an answer, whoever it names.
+    /// Takes an answer under any name.
     async fn take(
         &self,
         id: &str,

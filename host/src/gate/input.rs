@@ -1,4 +1,4 @@
-//! The input of the gate beside the call itself.
+//! The input of the gate other than the call itself.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub struct GateInput<'a> {
     /// The digest of what the source is.
     pub identity: Digest,
     /// The budget of the profile, if it has one. A call pays from its intent on; a resumed call pays nothing. Requests
-    /// that go on with a call or a task are no calls of their own and are never refused, but their bytes are paid.
+    /// that continue a call or a task are not separate calls and are never refused, but their bytes are charged.
     pub budget: Option<&'a Arc<Budget>>,
     /// The counters of the source's calls.
     pub(crate) metrics: &'a SourceMetrics,
@@ -41,10 +41,10 @@ pub struct GateInput<'a> {
     /// The calls that the agent has made, if the call is one of them.
     pub counts: Option<&'a SessionCalls>,
     /// True if the call was let through before, and comes again with answers to its source's questions. No person is
-    /// asked twice; what is denied stays denied.
+    /// asked twice; a denied call stays denied.
     pub resumed: bool,
-    /// True if the source asks the agent. What goes to the agent keeps its placeholders, and its answer, which goes to the
-    /// source, gets the values.
+    /// True if the source asks the agent. The question to the agent keeps its placeholders, and the agent's answer,
+    /// which goes to the source, gets the values.
     pub to_agent: bool,
     /// The configuration in force, for a call that waits for a person. `None` if it does not change meanwhile.
     pub(crate) in_force: Option<&'a dyn ConfigInForce>,

@@ -29,7 +29,7 @@ impl Gate {
         }
     }
 
-    /// Records that a call was refused, or that the agent has to send it again once a person has answered.
+    /// Records that a call was refused, or that the agent must send it again once a person has answered.
     pub(super) async fn record_refusal(
         &self,
         call: &Call,
@@ -47,7 +47,8 @@ impl Gate {
         };
         series.denied();
         self.ledger.record_definition(&call.item);
-        // Whoever has spent a budget may call as often as before, and chooses the names in the shape of the arguments.
+        // A caller that has spent its budget may call as often as before, and chooses the names in the shape of the
+        // arguments.
         let arguments = match code.as_str() {
             budget::SPENT => recorded_size(&self.ledger, &call.arguments),
             _ => recorded_payload(&self.ledger, &call.arguments, input.record),
@@ -64,7 +65,7 @@ impl Gate {
         self.ledger.append(event).await.map(drop).map_err(CallRefusal::from_ledger)
     }
 
-    /// Records that the agent has to send the call again once a person has answered.
+    /// Records that the agent must send the call again once a person has answered.
     async fn record_deferral(
         &self,
         call: &Call,

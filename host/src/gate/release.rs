@@ -93,7 +93,7 @@ impl Ticket {
         Arc::clone(&self.progress)
     }
 
-    /// Returns the ticket of a question whose answer goes on in a request of its own: that one restores placeholders.
+    /// Returns the ticket of a question whose answer travels in a separate request: that request restores placeholders.
     pub(crate) fn keeping_placeholders(mut self) -> Self {
         self.to_agent = false;
         self
@@ -123,8 +123,8 @@ impl Ticket {
         Ok(self)
     }
 
-    /// Keeps a source's question as something that the session has seen. The agent's answer, which goes to the source,
-    /// is none.
+    /// Keeps a source's question as something that the session has seen. The agent's answer goes to the source and is
+    /// not kept.
     pub(crate) fn keep_question(&mut self) {
         if let Some(flow) = self.flow.take() {
             flow.keep_question(&self.call.arguments);

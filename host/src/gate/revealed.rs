@@ -1,7 +1,7 @@
 //! The second judgement of a call: with the values that its source gets in the places of placeholders.
 //!
 //! An agent can make a placeholder of any text, by having a source say it. So a call, and its result, that passes with
-//! placeholders must pass with the values too. What policies say of these is free of them.
+//! placeholders must pass with the values too. Policies' messages about these calls contain no values.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::{CallRefusal, Gate, SessionVault};
 use crate::call::{Call, CallView, Params};
 
 impl Gate {
-    /// Lets the policies judge a call or its result with values in the places of placeholders. What they say is free of
-    /// these values.
+    /// Lets the policies judge a call or its result with values in the places of placeholders. Their messages contain
+    /// none of these values.
     pub(super) async fn judge_revealed(
         &self,
         view: &CallView,
@@ -25,8 +25,8 @@ impl Gate {
     }
 }
 
-/// Returns the call as its source gets it, with values in the places of placeholders. `None` if no placeholder stands for
-/// a value that the source may have.
+/// Returns the call as its source gets it, with values in place of placeholders. `None` if no placeholder stands for a
+/// value that the source may have.
 ///
 /// # Errors
 /// [`CallRefusal::Denied`] if the values have no place in the parameters.

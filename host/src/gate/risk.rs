@@ -1,4 +1,4 @@
-//! The risk of a call, and whether it alone is a reason to ask.
+//! The risk of a call, and whether the risk by itself is a reason to ask.
 
 use super::GateInput;
 use super::approval::ApprovalOutcome;
@@ -11,11 +11,11 @@ use crate::plugin::Concern;
 
 /// Returns the risk of an item's calls. It comes from the cell: the calls of a source in a harmless cell, which can
 /// neither write nor reach a network, are harmless. Others are risky, unless a person accepted the tool or trusts this
-/// source's hints. A hint alone raises risk and never lowers it.
+/// source's hints. An untrusted hint can raise the risk but never lower it.
 ///
-/// Prompts and listed resources are harmless: a person picks a prompt, and an application a resource, so that a
-/// question would go to whoever chose it. A resource that no list names carries words of the caller's own in its URI,
-/// as the arguments of a tool do.
+/// Prompts and listed resources are harmless: a person picks a prompt, and an application a resource, so a question
+/// would go to the very person who chose it. A resource that no list names carries words of the caller's own in its
+/// URI, as the arguments of a tool do.
 #[must_use]
 pub fn risk_of(tool: &Item, source: &SourceConfig, harmless_cell: bool, acceptance: &Acceptance) -> Risk {
     match tool.kind {
@@ -47,8 +47,8 @@ pub(super) fn intent_durability(call: &Call, input: &GateInput<'_>, approved: &A
 }
 
 /// Reports whether a question about the call must never be put through the agent. Elicitation uses the agent's own
-/// channel, and an agent that answers by itself would approve itself: where the source itself says that the tool may
-/// destroy or reach an open world and no person accepted it, or where the definition changed since a person did, a
+/// channel, and an agent that answers without a person would approve itself: where the source itself says that the tool
+/// may destroy or reach an open world and no person accepted it, or where the definition changed since a person did, a
 /// person answers at another terminal.
 pub(super) fn too_high_for_the_agents_channel(call: &Call, acceptance: &Acceptance) -> bool {
     match acceptance {

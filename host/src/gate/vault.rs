@@ -29,7 +29,7 @@ const MAX_BYTES: usize = 16 << 20;
 /// The most bytes that all vaults of this process keep together.
 const MAX_BYTES_OF_ALL: usize = 256 << 20;
 
-/// The bytes that a value counts beside its own: its placeholder, and the places in two tables.
+/// The bytes that a value counts in addition to its own: its placeholder, and the places in two tables.
 const VALUE_BYTES: usize = 512;
 
 /// The bytes that all vaults keep.
@@ -44,8 +44,8 @@ const NONCE_BYTES: usize = 8;
 /// The longest kind in a placeholder, in bytes.
 const MAX_KIND_BYTES: usize = 32;
 
-/// The longest placeholder, in bytes: brackets, kind, colon and nonce. What stands further from the opening brackets is
-/// not looked at, so that a text full of them takes no longer than any other.
+/// The longest placeholder, in bytes: brackets, kind, colon and nonce. Text further from the opening brackets is not
+/// searched, so that a text full of brackets takes no longer than any other.
 const MAX_PLACEHOLDER_BYTES: usize = OPEN.len() + MAX_KIND_BYTES + 1 + 2 * NONCE_BYTES + CLOSE.len();
 
 /// The placeholders of one legacy session, or of all modern sessions of one principal and profile.
@@ -137,7 +137,7 @@ impl SessionVault {
     /// Returns a text with placeholders in the places of the values that they stand for.
     pub(super) fn hide(&self, text: String) -> String {
         let kept = self.kept.lock();
-        // The values are looked for in the text alone: one of them may also be a part of a placeholder.
+        // Values are searched for only in the original text: a value may also be part of a placeholder.
         let mut found: Vec<_> = kept
             .by_placeholder
             .iter()

@@ -73,7 +73,7 @@ impl OAuthHttp {
         .await
     }
 
-    /// Posts a body that is meant for this address alone, and returns the status and the response body.
+    /// Posts a body that is meant only for this address, and returns the status and the response body.
     ///
     /// # Errors
     /// [`OAuthError`] if the server cannot be reached, redirects, is too slow, or sends too much.

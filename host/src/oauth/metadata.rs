@@ -184,8 +184,8 @@ fn checked_server(
             "a login page whose address has parameters of the login already, so that another could be meant",
         );
     }
-    // A hostile source could send a person to the login of an honest server, and have the code of that one brought to
-    // itself. An answer that says who gives it (RFC 9207) would show that.
+    // A hostile source could send a person to the login of an honest server, and have that server's code sent to
+    // itself. An answer that names its issuer (RFC 9207) would reveal that.
     if authorization.origin() != token.origin() && !raw.authorization_response_iss_parameter_supported && !chosen {
         return refuse(&format!(
             "that one logs in at `{}` and that the code from there is brought to `{}`; if both belong to `{}`, write `oauth \

@@ -1,7 +1,7 @@
 //! The store of logins, sealed in the data folder: `logins/SOURCE.login`, encrypted with the key `logins/key`.
 //!
-//! The key lies beside the files that it protects. This keeps tokens out of backups, searches and accidents that take a
-//! single file; whoever can read all of the user's files can read the tokens.
+//! The key lies next to the files that it protects. This keeps tokens out of backups, searches and accidents that
+//! expose a single file; a process that can read all of the user's files can read the tokens.
 
 use std::io::Read as _;
 use std::os::unix::fs::DirBuilderExt as _;

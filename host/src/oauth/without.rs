@@ -1,4 +1,4 @@
-//! What stands for [`Bearer`] in a program without the feature `oauth`: nobody can have logged in.
+//! The stand-in for [`Bearer`] in a program without the feature `oauth`: nobody can have logged in.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -11,7 +11,7 @@ use url::Url;
 use crate::egress::Reach;
 use crate::name::SourceName;
 
-/// The login of a source, of which there is none.
+/// The login of a source, which cannot be constructed.
 #[derive(Debug)]
 pub(crate) enum Bearer {}
 

@@ -132,7 +132,7 @@ fn runs(run: &[u8], found: &mut Vec<String>) {
     if run.iter().all(u8::is_ascii_hexdigit) {
         found.extend((0..2).filter_map(|from| run.get(from..)).filter_map(|run| text_of(&hex_decoded(run))));
     }
-    // A word of lower-case letters alone is prose, not base64.
+    // A word of only lower-case letters is prose, not base64.
     if run.iter().all(u8::is_ascii_lowercase) {
         return;
     }
@@ -140,7 +140,7 @@ fn runs(run: &[u8], found: &mut Vec<String>) {
     let alphabet = if is_url_safe { &base64::alphabet::URL_SAFE } else { &base64::alphabet::STANDARD };
     let engine = GeneralPurpose::new(alphabet, LENIENT);
     for from in 0..4 {
-        // A last character alone holds less than a byte.
+        // A single last character holds less than a byte.
         let Some(run) = run.get(from..).map(|run| if run.len() % 4 == 1 { run.split_at(run.len() - 1).0 } else { run })
         else {
             continue;

@@ -112,7 +112,7 @@ impl FingerprintIndex {
         }
     }
 
-    /// Returns results that may have all of these fingerprints: at least one of each kind of which a result has them.
+    /// Returns results that may have all of these fingerprints: at least one of each kind that a result has.
     pub(super) fn with_all(&self, fingerprints: &[u64]) -> Vec<u16> {
         let bit = |result: u16| 1_u128 << kind_of(&self.kinds, result);
         let (mut from, mut to, mut kinds) = (0, u16::MAX, u128::MAX);

@@ -12,7 +12,7 @@ pub(super) const JOINT: char = '\u{1f}';
 /// Visits the letters and signs of a text without their form, as they have fingerprints, until `visit` stops.
 pub(super) fn each_letter(text: &str, mut visit: impl FnMut(char) -> ControlFlow<()>) {
     let seen = |c: &char| *c != JOINT;
-    // Whoever stops has seen what it needs.
+    // A visitor that stops has seen what it needs.
     let _ = if text.is_ascii() {
         lower_case(text).filter(seen).try_for_each(&mut visit)
     } else {
@@ -31,8 +31,8 @@ fn lower_case(text: &str) -> impl Iterator<Item = char> {
     text.bytes().filter(seen).map(|byte| char::from(byte.to_ascii_lowercase()))
 }
 
-/// Returns the letters of a text without their form: no capitals, no wide letters, nothing that is not seen. What
-/// divides lines stays, and so do joints.
+/// Returns the letters of a text without their form: no capitals, no wide letters, nothing that is not seen. Line
+/// separators stay, and so do joints.
 pub(super) fn normalized(text: &str) -> impl Iterator<Item = char> {
     let seen = |c: char| match c {
         '\t' | '\n' | '\r' | JOINT => Some(c),

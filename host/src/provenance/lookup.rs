@@ -43,7 +43,7 @@ impl SessionFlow {
                 Part::Edges => encoded::each_direction(text, &mut add),
             }
             lookup.find(pointer);
-            // The names of members are the tool's words, and all values as one are no phrase.
+            // The names of members are the tool's words, and the values taken together are not a phrase.
             if part == Part::Value {
                 lookup.find_phrase(&phrase::pairs(self.key(), text), pointer);
             }

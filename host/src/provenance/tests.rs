@@ -213,7 +213,7 @@ fn a_short_value_of_several_words_is_found_in_prose_and_only_where_its_words_fol
     {
         assert_eq!(origins(&session, json!({ "name": text })), [], "{text}");
     }
-    // The words are in two results, and in none of them together.
+    // The words are in two results, but not together in either.
     see(&session, "web", &[UNTRUSTED], "the Riverside Walk");
     see(&session, "web", &[UNTRUSTED], "a Walk Map");
     assert_eq!(origins(&session, json!({ "name": "Riverside Walk Map" })), []);

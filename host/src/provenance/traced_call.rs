@@ -12,7 +12,7 @@ use crate::protocol::Json;
 /// The most origins that a plugin is told of one call.
 const MAX_ORIGINS: usize = 32;
 
-/// What a source and its cell say about a call: the labels of its results, and the effects that it can have.
+/// The properties that a source and its cell give a call: the labels of its results, and its possible effects.
 #[derive(Debug, Clone)]
 pub struct SourceFlow {
     /// The labels of the source's results.
@@ -78,7 +78,7 @@ impl TracedCall {
         self.keep(result, true);
     }
 
-    /// Keeps what the agent is given of a message beside the result, such as progress with a text.
+    /// Keeps the part that the agent is given of a message other than the result, such as progress with a text.
     pub(crate) fn keep_message(&self, message: &Json) {
         self.keep(message, false);
     }
@@ -152,7 +152,7 @@ impl TracedCall {
     }
 }
 
-/// Returns arguments with the URI beside them, so that a text that is split over both is found.
+/// Returns arguments together with the URI, so that a text that is split over both is found.
 fn said(arguments: &Json, unlisted: Option<&(&'static str, Json)>) -> Json {
     let with_uri = unlisted.and_then(|(key, uri)| arguments.with(key, uri));
     with_uri.unwrap_or_else(|| arguments.clone())

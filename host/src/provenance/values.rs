@@ -6,8 +6,8 @@ use crate::protocol::{Json, string_end};
 /// How deep strings of JSON are opened that hold strings of JSON.
 const MAX_DEPTH: usize = 3;
 
-/// The letters and digits of each end of a value that are looked up as they stand together with the values beside it:
-/// as many as a value has that is kept as a whole, and more than a block.
+/// The letters and digits of each end of a value that are looked up together with the neighbouring values: as many as a
+/// value has that is kept as a whole, and more than a block.
 const EDGE: usize = 64;
 
 /// The largest arguments, in bytes, that are looked up.
@@ -64,7 +64,7 @@ fn opened(text: &str) -> Option<Json> {
     begins.then(|| Json::parse(text.to_owned()).ok()).flatten()
 }
 
-/// What a text is in arguments.
+/// The role of a text in arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     /// One value.

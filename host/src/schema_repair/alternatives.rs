@@ -208,7 +208,7 @@ fn names(required: Option<&Value>) -> Vec<String> {
     names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
-/// Reports whether a schema permits null alone.
+/// Reports whether a schema permits only null.
 fn is_null(members: &Members) -> bool {
     Types::declared(members) == Some(Types::NULL)
         || members.get("const").is_some_and(Value::is_null)

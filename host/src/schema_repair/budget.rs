@@ -5,8 +5,8 @@ use serde_json::Value;
 /// The number of bytes of text whose copy counts as much as the copy of one value.
 const TEXT_BYTES: usize = 64;
 
-/// The work that was done so far, and the most that may be done. Work is counted before it is done: what is copied
-/// first and counted then has taken the memory already.
+/// The work that was done so far, and the most that may be done. Work is counted before it is done: data that is copied
+/// before it is counted has already taken the memory.
 #[derive(Debug)]
 pub(super) struct WorkBudget {
     spent: usize,

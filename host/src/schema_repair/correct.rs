@@ -1,4 +1,4 @@
-//! The five corrections of types: what models send in the type of another value.
+//! The five corrections of types, for values that models send in the wrong type.
 
 use super::types::{Types, is_plain_integer};
 use crate::protocol::Json;

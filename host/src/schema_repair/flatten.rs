@@ -17,7 +17,7 @@ use crate::name::SEPARATOR;
 /// objects.
 const MAX_DEPTH: usize = 2;
 
-/// The number of members at all depths from which on those of nested objects are moved out.
+/// The number of members at all depths from which the members of nested objects are moved out.
 const MAX_LEAVES: usize = 10;
 
 /// The most copies that one repair makes of the names of objects for the members that it moves out of them. Each 64
@@ -155,7 +155,7 @@ fn may_move_out(object: &ObjectNode, required: bool) -> bool {
     !object.open && !object.bound && (required || !needs_a_member(object))
 }
 
-/// Reports whether an object is invalid without some member that a model would have to send.
+/// Reports whether an object is invalid without some member that a model must send.
 fn needs_a_member(object: &ObjectNode) -> bool {
     object.members.iter().filter(|member| member.required).any(|member| match &member.node.kind {
         NodeKind::Object(inner) => member.node.nullable || !may_move_out(inner, true) || needs_a_member(inner),
@@ -212,7 +212,7 @@ struct UsedNames {
 }
 
 impl UsedNames {
-    /// Takes the names of the object's own members: none of these gets another one because of a name that is made up.
+    /// Reserves the names of the object's own members, so that no made-up name causes one of them to be renamed.
     fn of(object: &ObjectNode) -> Self {
         let names = object.members.iter().map(|member| member.name.clone()).collect();
         Self { names, numbers: HashMap::new() }

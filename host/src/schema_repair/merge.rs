@@ -9,7 +9,7 @@ use super::budget::{WorkBudget, weight, weight_of_text};
 use super::resolve::TOO_LARGE;
 use super::types::Types;
 
-/// The work of putting a schema into a list beside another one, beyond that of copying it.
+/// The work of putting a schema into a list with another one, beyond that of copying it.
 const WORK_OF_JOINING: usize = 2;
 
 /// The reason why two schemas are not merged.
@@ -26,8 +26,8 @@ pub(super) enum MergeError {
 /// Merges the keywords of another schema into this one. `lost` is told of each constraint of the other one that the
 /// merged schema lacks.
 ///
-/// The caller has counted the work of copying the other one. What this one has is counted here where it is read or
-/// copied: a schema may be merged with thousands of small ones.
+/// The caller has counted the work of copying the other one. The parts of this one are counted here where they are read
+/// or copied: a schema may be merged with thousands of small ones.
 ///
 /// # Errors
 /// [`MergeError`] if no value is valid by both, or if that takes more than what is left of the budget.
@@ -121,7 +121,8 @@ fn together(own: Value, other: Value) -> Value {
     Value::Object(own)
 }
 
-/// Returns a schema that consists of two. A third is put beside them, as schemas must not get deeper with their number.
+/// Returns a schema that consists of two. A third is added to the same list, because schemas must not get deeper with
+/// their number.
 pub(super) fn joined(keyword: &str, first: Value, second: Value) -> Value {
     match first {
         Value::Object(mut members) if members.len() == 1 && members.get(keyword).is_some_and(Value::is_array) => {

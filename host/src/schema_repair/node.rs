@@ -15,7 +15,7 @@ use super::types::Types;
 use super::{Members, RepairKind, Repairs, pointer};
 use crate::protocol::Json;
 
-/// The largest number of parts, one inside the other. What lies deeper is a generic object.
+/// The largest number of parts, one inside the other. A part that lies deeper becomes a generic object.
 const MAX_DEPTH: usize = 32;
 
 /// A part of a schema as it will be written.
@@ -203,7 +203,7 @@ impl<'a> NodeBuilder<'a> {
             Value::String(_) => default,
             other => other.to_string().into(),
         });
-        // A text that is not of a listed value is no value of the source's: what is written is the list alone.
+        // A text that is not a listed value is not valid for the source: only the list is written.
         let mut schema = Members::from_iter([("type".to_owned(), json!("string")), ("enum".to_owned(), json!(texts))]);
         if let Some(header) = members.get(super::keywords::HEADER).filter(|_| types == Types::STRING) {
             schema.insert(super::keywords::HEADER.to_owned(), header.clone());
@@ -212,7 +212,7 @@ impl<'a> NodeBuilder<'a> {
         Node { words, nullable: false, kind: NodeKind::Leaf(schema, RestorePlan::Value(Box::new(plan))) }
     }
 
-    /// Builds a value of one type that is no object.
+    /// Builds a value of one type other than an object.
     fn single(&mut self, types: Types, members: &Members, mut words: Words, at: &str) -> Node {
         let mut schema = written_keywords(types, members, &mut words, at, &mut self.repairs);
         let mut plan = ValuePlan { types, values: None, object: None, items: None };
@@ -243,7 +243,8 @@ impl<'a> NodeBuilder<'a> {
         let (mut written, mut plans) = (Vec::new(), Vec::new());
         for name in types.without(Types::NULL).names() {
             let Some(one) = Types::named(name) else { continue };
-            // What is not described is written as a text, a number, a boolean or an object: lists would need items.
+            // A value without a description is written as a text, a number, a boolean or an object: lists would need
+            // items.
             if types == Types::ALL && one == Types::ARRAY && !members.contains_key("items") {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The plan by which arguments are restored: what the source takes at each place, and under which name.
+//! The plan by which arguments are restored: the value that the source takes at each place, and its name.
 
 use std::collections::HashMap;
 
@@ -6,14 +6,14 @@ use super::budget::{WorkBudget, weight_of_text};
 use super::types::Types;
 use crate::protocol::Json;
 
-/// What is known of one value of the source's.
+/// The known facts about one value of the source.
 #[derive(Debug)]
 pub(super) enum RestorePlan {
     /// Nothing: the value is kept.
     Keep,
     /// One description.
     Value(Box<ValuePlan>),
-    /// Several, of which the first that fits counts.
+    /// Several plans; the first that fits counts.
     Variants(Vec<RestorePlan>),
 }
 
@@ -65,7 +65,7 @@ pub(super) struct MemberPlan {
 }
 
 impl RestorePlan {
-    /// Returns the plan of a value of these types, of which nothing else is known.
+    /// Returns the plan of a value of these types about which nothing else is known.
     pub(super) fn of_types(types: Types) -> Self {
         Self::Value(Box::new(ValuePlan { types, values: None, object: None, items: None }))
     }

@@ -18,7 +18,7 @@ pub struct SchemaProblem {
     /// The JSON Pointer to the part of the schema, or to one around it if that would take more than 4 KiB. Escape it
     /// before showing it.
     pub at: String,
-    /// What is wrong there. Escape it before showing it.
+    /// The problem at that place. Escape it before showing it.
     pub what: String,
 }
 

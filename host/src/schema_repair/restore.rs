@@ -1,5 +1,5 @@
-//! Brings arguments that fit the repaired schema into the form that the source asked for. What needs no change keeps
-//! its bytes.
+//! Brings arguments that fit the repaired schema into the form that the source asked for. Values that need no change
+//! keep their bytes.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
@@ -256,7 +256,7 @@ impl Restorer {
         Ok(required.filter(|member| !sent.contains(member.name.as_str())).collect())
     }
 
-    /// Restores one member, of which several parts may have been sent.
+    /// Restores one member, which may have been sent in several parts.
     fn member(
         &mut self,
         plan: &ObjectPlan,

@@ -16,7 +16,7 @@ impl Types {
     pub(super) const NULL: Self = Self(1);
     pub(super) const BOOLEAN: Self = Self(1 << 1);
     pub(super) const INTEGER: Self = Self(1 << 2);
-    /// The numbers that are no integers.
+    /// The numbers that are not integers.
     pub(super) const FRACTION: Self = Self(1 << 3);
     pub(super) const NUMBER: Self = Self(Self::INTEGER.0 | Self::FRACTION.0);
     pub(super) const STRING: Self = Self(1 << 4);

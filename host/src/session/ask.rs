@@ -16,7 +16,7 @@ use crate::protocol::{Answer, Json, Method, Request, RpcError, fold};
 use crate::source::SourceRequest;
 
 /// Parts of names of form fields that ask for a secret, in lower case and without separators. Sources must not ask for
-/// secrets: what a source needs is configured where no model and no log sees it.
+/// secrets: the secrets of a source are configured where no model and no log sees them.
 const SECRET: [&str; 14] = [
     "password",
     "passwd",
@@ -34,10 +34,11 @@ const SECRET: [&str; 14] = [
     "socialsecurity",
 ];
 
-/// Names of form fields that ask for a secret only when they stand alone.
+/// Names of form fields that ask for a secret only as the whole name.
 const SECRET_ALONE: [&str; 5] = ["pin", "cvv", "cvc", "otp", "ssn"];
 
-/// The largest result that asks for input, in bytes: what it asks and its source's state wait for the agent's answers.
+/// The largest result that asks for input, in bytes: its questions and its source's state are kept until the agent
+/// answers.
 const MAX_ASKING_BYTES: usize = 8 * 1024 * 1024;
 
 /// The largest number of questions in one result. Each is a call of its own, with its records.
@@ -104,7 +105,7 @@ impl ConfiguredSession {
             let method = request.get_str("method").unwrap_or_default();
             questions.push(self.question(upstream, key, &Method::from(method), request.get("params"), peer).await?);
         }
-        // What waits for the agent keeps nothing else of the result.
+        // The questions that wait for the agent keep no other part of the result.
         Ok((questions, state.map(|state| state.detached())))
     }
 

@@ -114,7 +114,7 @@ impl AgentState {
 pub(super) enum RunStatus {
     /// Its agent or its front ended it.
     Ended,
-    /// The broker ended it, while the agent may have wanted to go on.
+    /// The broker ended it, while the agent may have wanted to continue.
     Interrupted,
     /// The connection was lost while the run was opened, and nobody ended it.
     Abandoned,

@@ -28,8 +28,8 @@ pub(crate) struct Continuations {
 }
 
 impl Continuations {
-    /// Forgets what the caller has seen, and the results of which it may read further parts: a part that was not read
-    /// would come without labels. Returns the labels that the caller had.
+    /// Forgets what the caller has seen, and the results with parts that it has not read yet: such a part would come
+    /// without labels. Returns the labels that the caller had.
     pub(super) fn clear_flow(&self) -> Vec<String> {
         let labels = self.flow.clear();
         self.results.clear();
@@ -74,8 +74,9 @@ impl ContinuationLimits {
 /// The continuations by principal and profile.
 type Callers = HashMap<(Principal, ProfileName), Weak<Continuations>>;
 
-/// The continuations of modern callers, who are known by principal and profile alone: what a client says of itself may
-/// differ from request to request, and leads to different sessions. They are dropped with the last of those sessions.
+/// The continuations of modern callers, who are identified only by principal and profile: a client's description of
+/// itself may differ from request to request, and leads to different sessions. They are dropped with the last of those
+/// sessions.
 #[derive(Default)]
 pub(crate) struct ContinuationStore {
     modern: Mutex<Callers>,

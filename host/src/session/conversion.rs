@@ -31,7 +31,7 @@ const MAX_KEPT_MEMBER: usize = 64;
 /// take many times their size.
 const MAX_COMPARED_BYTES: usize = 1 << 20;
 
-/// What was changed in one answer.
+/// The changes that were made to one answer.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Changes {
     links: usize,
@@ -48,7 +48,7 @@ struct Oversize {
     bytes: usize,
     /// True if its text is kept, in parts that the agent can read.
     kept: bool,
-    /// True if its members beside the content were left out, because they alone are too large.
+    /// True if its members other than the content were left out, because those by themselves are too large.
     members_dropped: bool,
 }
 
@@ -172,8 +172,8 @@ impl ConfiguredSession {
         result.with(key, &Json::of(&blocks)).unwrap_or(result)
     }
 
-    /// Returns the beginning of a result, and keeps the whole as a resource. What is returned has at most `limit` bytes,
-    /// which is 8 KiB or more.
+    /// Returns the beginning of a result, and keeps the whole as a resource. The returned result has at most `limit`
+    /// bytes, which is 8 KiB or more.
     fn shortened_result(&self, result: &Json, limit: usize, changes: &mut Changes) -> Json {
         let bytes = result.as_bytes().len();
         // The rest is for the note, for the links and for the other members.
@@ -215,8 +215,8 @@ fn without_large_members(result: &Json, content: &Json) -> Json {
     Json::empty_object().edited(&edits).unwrap_or_else(Json::empty_object)
 }
 
-/// Returns the text that is kept of a result: that of its blocks, other blocks as JSON, and structured content that
-/// none of them says.
+/// Returns the text that is kept of a result: that of its text blocks, other blocks as JSON, and structured content
+/// that no block repeats.
 fn text_of(result: &Json) -> String {
     let blocks = result.get("content").and_then(|content| content.items()).unwrap_or_default();
     let plain = |block: &Json| block.get_str("text").filter(|_| block.get_str("type").as_deref() == Some("text"));

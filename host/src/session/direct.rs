@@ -53,8 +53,8 @@ impl Session {
     /// Cancellation: the call is cancelled at its source, and its outcome recorded as unknown.
     ///
     /// # Errors
-    /// [`RpcError`] of the source, or of the broker, which says why in [`RpcError::reason`]: among others `not-sent` if
-    /// no source could be reached and `outcome-unknown` if one may have acted; what a policy or a person refused has
+    /// [`RpcError`] of the source, or of the broker, which states why in [`RpcError::reason`]: among others `not-sent`
+    /// if no source could be reached and `outcome-unknown` if one may have acted; what a policy or a person refused has
     /// the code [`RpcError::DENIED`], a question that nobody has answered yet [`RpcError::PENDING`] (the same call may
     /// be sent again: a yes that was given meanwhile lets it pass, and after a no it asks again), an unknown tool
     /// [`RpcError::INVALID_PARAMS`].
@@ -65,7 +65,7 @@ impl Session {
 
     /// Calls a tool as [`Session::call_tool`] does, and reports its progress while it runs. `on_progress` is called
     /// while the returned future is polled, so it must not block. If it panics, it is not called again, and the call
-    /// goes on.
+    /// continues.
     ///
     /// # Errors
     /// As for [`Session::call_tool`].
@@ -87,7 +87,7 @@ impl Session {
         arguments: &impl Serialize,
         on_progress: impl Fn(Progress) + Send + Sync + 'static,
     ) -> Result<ToolResult, RpcError> {
-        // One request has one token, so it need not be unique: the answer's route leads to this call alone.
+        // One request has one token, so it need not be unique: the answer's route leads only to this call.
         let meta = json!({ "progressToken": tool });
         let params = Json::of(&json!({ "name": tool, "arguments": written(arguments)?, "_meta": meta }));
         self.call_with(params, Arc::new(ProgressReader { on_progress, has_panicked: AtomicBool::new(false) })).await
@@ -115,7 +115,7 @@ fn written(arguments: &impl Serialize) -> Result<Json, RpcError> {
 /// A peer without a person, which passes on the progress of a call.
 struct ProgressReader<F> {
     on_progress: F,
-    /// True once the callback has panicked: what it holds may be in any state.
+    /// True once the callback has panicked: its captures may be in any state.
     has_panicked: AtomicBool,
 }
 

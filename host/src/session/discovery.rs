@@ -1,8 +1,8 @@
 //! Asks the sources of a session what they offer, without waiting for one that fails or is slow.
 //!
-//! A session waits a few seconds for a source that it can do without, or that was discovered before. What such a source
-//! lists later is added when it comes ([`super::tool_refresh`]). A required source that was never discovered is waited
-//! for as long as it takes to be installed and started: without it there is no session.
+//! A session waits a few seconds for a source that it can do without, or that was discovered before. A list that such a
+//! source sends later is added when it arrives ([`super::tool_refresh`]). A required source that was never discovered
+//! is waited for as long as it takes to be installed and started: without it there is no session.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -91,7 +91,7 @@ impl<'a> Execution<'a> {
             Err(refusal) => return ControlFlow::Break(AttemptResult::answered(refusal)),
         };
         let (session, peer, upstream) = (self.request.session, &self.request.peer, &self.target.upstream);
-        // A source that has the call already gets the answers alone.
+        // A source that already has the call gets only the answers.
         let mut in_flight = open.unwrap_or_else(|| self.start(permit));
         let outcome = loop {
             let (token, name) = (self.request.params.progress_token(), &upstream.config.name);
@@ -101,7 +101,7 @@ impl<'a> Execution<'a> {
                 DriveEnd::Ended(outcome) => break in_flight.explained(outcome),
                 DriveEnd::Asked(asked) => {
                     let questions = Box::pin(session.questions(upstream, asked, peer)).await;
-                    // If all were refused, the source has been told, and goes on.
+                    // If all were refused, the source has been told, and continues.
                     if !questions.is_empty() {
                         let round =
                             PendingRound { about: self.about(), questions, then: AfterAnswers::Open(in_flight) };

@@ -1,5 +1,5 @@
-//! The answer to an agent's handshake: what the session offers. It comes at once, whatever the sources do: what a
-//! source has not said yet is taken from what it said when it last connected.
+//! The answer to an agent's handshake: what the session offers. It is sent at once, whatever the sources do: for a
+//! source that has not answered yet, its description from the last connection is used.
 
 #[cfg(all(test, feature = "process"))]
 mod tests;
@@ -46,7 +46,7 @@ impl ConfiguredSession {
         offers
     }
 
-    /// Discovers the sources in a task of its own, which goes on after the handshake. Returns the tools if they are
+    /// Discovers the sources in a separate task, which continues after the handshake. Returns the tools if they are
     /// there in time.
     async fn listing_in_time(&self) -> Option<Result<Arc<SessionCatalog>, RpcError>> {
         let me = self.me.upgrade()?;

@@ -107,8 +107,8 @@ impl ConfiguredSession {
         let mut asked = FuturesUnordered::<BoxFuture<'static, ()>>::new();
         let outcome = loop {
             tokio::select! {
-                // The end is polled first, so that a source that talks without pause cannot keep the call open. What it
-                // said before the outcome has been handed over by then.
+                // The end is polled first, so that a source that talks without pause cannot keep the call open. Its
+                // messages before the outcome have been handed over by then.
                 biased;
                 outcome = &mut *call => break outcome,
                 Some(()) = asked.next(), if !asked.is_empty() => {}

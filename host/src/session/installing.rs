@@ -49,7 +49,7 @@ impl ConfiguredSession {
         let mut told = String::new();
         loop {
             let is_late = tokio::select! {
-                // What is already there is not waited for.
+                // Packages that are already installed are not waited for.
                 biased;
                 done = &mut work => return done,
                 changed = installations.changed() => match changed {

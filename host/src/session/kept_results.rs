@@ -27,7 +27,7 @@ const MAX_RESULTS_OF_CALLER: usize = 64;
 const MAX_BYTES_OF_CALLER: usize = 64 * 1024 * 1024;
 
 /// The most bytes of the results that are kept for all callers. By the rule of
-/// [`SharedLimit`](crate::shared_limit::SharedLimit) one principal alone gets half of that, in all of its sessions. A
+/// [`SharedLimit`](crate::shared_limit::SharedLimit) a single principal gets half of that, in all of its sessions. A
 /// result beyond that is not kept.
 pub(super) const MAX_BYTES_OF_ALL: u64 = 512 * 1024 * 1024;
 
@@ -157,7 +157,7 @@ impl KeptResults {
     }
 }
 
-/// Returns where the parts of a text begin, none of which takes more bytes in JSON.
+/// Returns where the parts of a text begin; no part takes more than `part_bytes` in JSON.
 fn starts(text: &str, part_bytes: usize) -> Vec<usize> {
     let mut starts = vec![0];
     let mut end = part_end(text, 0, part_bytes);

@@ -34,7 +34,7 @@ struct Lists {
     is_awaited: bool,
 }
 
-/// A list of which there is a record.
+/// A list that has a record.
 struct KnownList {
     recorded: Instant,
     /// The records that came since, as one.
@@ -55,7 +55,7 @@ impl ListRecorder {
         Arc::new_cyclic(|me| Self { me: me.clone(), ledger: ledger.clone(), run: run.clone(), state: Mutex::default() })
     }
 
-    /// Records something about the list of a source, or of the session. `about` says of which.
+    /// Records something about the list of a source, or of the session. `about` names it.
     pub(super) fn record(&self, kind: EventKind, about: &str, body: Value) {
         let now = Instant::now();
         let mut state = self.state.lock();
@@ -89,7 +89,7 @@ impl ListRecorder {
         is_quiet
     }
 
-    /// Writes a record for each list of which something was counted. Returns how many.
+    /// Writes a record for each list for which something was counted. Returns how many.
     fn write_counted(&self, lists: &mut Lists) -> usize {
         let now = Instant::now();
         let mut written = 0;

@@ -77,7 +77,7 @@ impl Session {
             loop {
                 tokio::select! {
                     Some(change) = changes.recv() => peer.notify(marked(change.notification, &id)).await,
-                    // If the stream of one source ends, the others go on.
+                    // If the stream of one source ends, the others continue.
                     Some(()) = feeds.next(), if !feeds.is_empty() => {}
                     () = ended(&mut over) => return Ok(completed(&id)),
                     _ = configurations.changed() => break,
@@ -273,7 +273,7 @@ impl Drop for Subscribed {
         let Some(session) = self.session.upgrade().filter(|session| !session.ended()) else { return };
         let mut resources = std::mem::take(&mut self.resources);
         resources.retain(|resource| session.upstream_subscriptions.stream_ended(&resource.item.exposed));
-        // Under another configuration the stream goes on, and subscribes again to what it may still watch.
+        // Under another configuration the stream continues, and subscribes again to what it may still watch.
         if session.session().is_none_or(|whole| !Arc::ptr_eq(&whole.current(), &session)) {
             return;
         }
@@ -300,9 +300,9 @@ fn is_lost(answer: &Answer) -> bool {
     code.is_some_and(|code| code == "outcome-unknown" || code == "not-sent")
 }
 
-/// Tells the agent what it will be told of, as soon as the sources have subscribed. A stream that goes on under another
-/// configuration has told it already, and passes on what waits in the queue `before` instead, as far as it still
-/// wants it.
+/// Tells the agent which changes will be announced, once the sources have confirmed. A stream that continues under
+/// another configuration has already done so, and instead passes on messages from the queue `before` that are still
+/// wanted.
 async fn acknowledge_once(
     before: Option<mpsc::Receiver<QueuedChange>>,
     wants: &StreamWants,

@@ -79,7 +79,7 @@ pub(super) fn off_sentence(off: &BTreeSet<Arc<str>>) -> Option<String> {
 }
 
 impl VisibleItem {
-    /// Makes an item that is shown as its source has it, and stands for itself alone.
+    /// Makes an item that is shown as its source has it, and stands only for itself.
     pub(super) fn new(item: Arc<Item>, risk: Risk, acceptance: Acceptance, upstream: Arc<Upstream>) -> Self {
         Self { item, risk, acceptance, upstream, group: None, repair: None, without_output_schema: false }
     }

@@ -34,9 +34,9 @@ impl Backoff {
     }
 }
 
-/// Returns the changes that a source could have announced over a stream for these lists and resources. Nobody knows which
-/// of them came while the stream was lost: an agent that reads again what did not change loses nothing, and one that is
-/// not told would keep what is out of date for ever, as its own stream goes on.
+/// Returns the changes that a source could have announced over a stream for these lists and resources. Nobody knows
+/// which of them came while the stream was lost: an agent that reads an unchanged item again loses nothing, and one
+/// that is not told would keep outdated data for ever, because its own stream continues.
 pub(super) fn missed_changes(lists: &SubscriptionFilter, watched: &[VisibleItem]) -> Vec<Notification> {
     let of_lists = [
         (lists.tools, Method::NotificationsToolsListChanged),

@@ -1,5 +1,5 @@
-//! Requests that the agent has to come back with (2026-07-28, "Multi Round-Trip Requests"): the state between two
-//! rounds, and the sealed handle that the agent carries.
+//! Requests that the agent must send again (2026-07-28, "Multi Round-Trip Requests"): the state between two rounds, and
+//! the sealed handle that the agent carries.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -22,7 +22,7 @@ use crate::sync::Mutex;
 const MAX_ROUNDS: usize = 64;
 
 /// The most bytes of the rounds that wait for all callers together: what was asked, what the source wants back, and the
-/// calls that are open. By the rule of [`SharedLimit`](crate::shared_limit::SharedLimit) one caller alone gets half of
+/// calls that are open. By the rule of [`SharedLimit`](crate::shared_limit::SharedLimit) a single caller gets half of
 /// that, which is room for sixteen of the largest results that ask.
 pub(super) const MAX_ROUND_BYTES: u64 = 256 * 1024 * 1024;
 

@@ -69,7 +69,7 @@ impl<'a> SessionRequest<'a> {
     /// Answers the request in the session itself, or sends it to a source.
     async fn dispatch(self) -> Result<Answer, RpcError> {
         match self.method {
-            // What is rare is boxed, so that it adds nothing to the size of every call.
+            // Rare requests are boxed, so that they add nothing to the size of every call.
             Method::LoggingSetLevel => Box::pin(self.set_level()).await,
             Method::ResourcesRead if self.reads_status() => Box::pin(self.session.read_status()).await,
             Method::ResourcesRead if let Some(uri) = self.kept_part() => self.read_kept_part(&uri),
@@ -156,8 +156,8 @@ impl<'a> SessionRequest<'a> {
         Self { params: Params::parse(&self.method, params), ..self.clone() }
     }
 
-    /// Returns the digest that a retry must have in common with the first request. What passed the gate passed it for
-    /// one source and one definition.
+    /// Returns the digest that a retry must have in common with the first request. A request that passed the gate
+    /// passed it for one source and one definition.
     pub(super) fn about(&self, target: &VisibleItem) -> Digest {
         let (method, arguments, item) = (&self.method, self.params.arguments(), &target.item);
         let arguments = Digest::of_json(arguments).unwrap_or_else(|_| Digest::of(arguments.as_bytes()));

@@ -1,4 +1,4 @@
-//! Questions of a source before it answers, and how its request goes on with the agent's answers (2026-07-28, "Multi
+//! Questions of a source before it answers, and how its request continues with the agent's answers (2026-07-28, "Multi
 //! Round-Trip Requests"). A modern agent is asked by the result of its request and comes back; a legacy one is asked by
 //! requests.
 
@@ -36,8 +36,8 @@ impl Execution<'_> {
         }
     }
 
-    /// Returns the round that a retry goes on with. `None` for a first request, and for one that answers the broker's
-    /// own question, which the gate reads.
+    /// Returns the round that a retry continues. `None` for a first request, and for one that answers the broker's own
+    /// question, which the gate reads.
     fn begun(&self) -> Result<Option<PendingRound>, RpcError> {
         let SessionRequest { session, params, .. } = &self.request;
         let Some(handle) = params.request_state() else { return Ok(None) };
@@ -97,8 +97,8 @@ impl Execution<'_> {
         session.ask_again(PendingRound { about: self.about(), questions, then: AfterAnswers::Afresh(error) })
     }
 
-    /// Puts the answers that a retry brings into the request. Each has to pass the gate. Returns the call, if it is
-    /// open at the source.
+    /// Puts the answers that a retry brings into the request. Each must pass the gate. Returns the call, if it is open
+    /// at the source.
     async fn go_on(&mut self, round: PendingRound) -> Result<Option<InFlightCall>, Answer> {
         let session = self.request.session;
         let responses = self.request.params.input_responses().cloned().unwrap_or_else(Json::empty_object);

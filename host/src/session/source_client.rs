@@ -110,8 +110,8 @@ impl ConfiguredSession {
         }
     }
 
-    /// Forgets a list that a source says has changed: whoever asks from here on gets the new one, whenever the agent is
-    /// told.
+    /// Forgets a list that a source reports as changed: every request from now on gets the new one, whenever the agent
+    /// is told.
     pub(super) fn forget_changed(&self, source: &str, method: &Method) {
         let kinds: &[ItemKind] = match method {
             Method::NotificationsPromptsListChanged => &[ItemKind::Prompt],

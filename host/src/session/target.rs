@@ -90,7 +90,7 @@ impl SessionRequest<'_> {
             return Err(RpcError { code: RpcError::METHOD_NOT_FOUND, ..error });
         };
         let item = Arc::new(upstream.whole_item());
-        // A task was begun by a call that passed the gate; a caller that knows its id goes on with it.
+        // A task was begun by a call that passed the gate; a caller that knows its id continues it.
         let continues = method.starts_with("tasks/");
         let risk = if continues {
             Risk::Harmless

@@ -1,5 +1,5 @@
-//! Tasks: calls that go on after they were answered (2025-11-25, and the extension of 2026-07-28). The broker remembers
-//! the source of each task, and takes the questions of a task through the gate.
+//! Tasks: calls that continue after they were answered (2025-11-25, and the extension of 2026-07-28). The broker
+//! remembers the source of each task, and takes the questions of a task through the gate.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ const MAX_LIST_BYTES: usize = 64 * 1024 * 1024;
 const MAX_QUESTIONS: usize = 16;
 
 /// The most bytes of the open questions of the tasks of all callers. By the rule of
-/// [`SharedLimit`](crate::shared_limit::SharedLimit) one caller alone gets half of that, in all of its sessions. Each
+/// [`SharedLimit`](crate::shared_limit::SharedLimit) a single caller gets half of that, in all of its sessions. Each
 /// question counts as its source put it and as the agent gets it.
 pub(crate) const MAX_QUESTION_BYTES: u64 = 256 * 1024 * 1024;
 

@@ -34,8 +34,8 @@ pub struct Tool {
     pub input_schema: Json,
     /// The JSON Schema of its structured results, if its source gives one.
     pub output_schema: Option<Json>,
-    /// The source's claims about it (`readOnlyHint`, `destructiveHint`, …), an object. Nobody has checked them; what
-    /// counts is [`Tool::risk`].
+    /// The source's claims about it (`readOnlyHint`, `destructiveHint`, …), an object. They are unverified;
+    /// [`Tool::risk`] is what counts.
     pub annotations: Option<Json>,
     /// The source that offers it; for a tool of a group, the member whose definition is shown.
     pub source: SourceName,

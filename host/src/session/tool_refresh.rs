@@ -3,7 +3,7 @@
 //! A session keeps the tools that it began with, with three exceptions: a source with `discovery = "live"` is asked
 //! again, a modern agent may subscribe to every change, and a source that the session had to begin without is added
 //! when it is there. The agent is told only that its list has changed. Calls in flight keep the definitions that they
-//! began with. Each source is asked by itself: none waits for another.
+//! began with. Each source is asked separately: none waits for another.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -24,7 +24,7 @@ pub(super) struct UpstreamSubscriptions {
     streams: Mutex<HashMap<String, usize>>,
 }
 
-/// What one subscription is to.
+/// The subject of one subscription.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Followed {
     /// The lists of a source.

@@ -1,5 +1,5 @@
-//! The resources of which an agent is told when they change: those whose subscription the gate and the source have let
-//! pass. What a source says of others does not reach the agent.
+//! The resources whose changes an agent is told about: those whose subscription the gate and the source have allowed.
+//! Announcements about other resources do not reach the agent.
 
 use std::collections::HashMap;
 

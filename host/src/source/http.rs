@@ -172,8 +172,8 @@ fn secret_headers(source: &SourceName, listed: &[(String, SecretString)]) -> Res
     Ok(headers)
 }
 
-/// Returns the cause of a request that got no answer, as the egress gives it. What stands in a redirect is the
-/// server's.
+/// Returns the cause of a request that got no answer, as the egress gives it. The target of a redirect is chosen by the
+/// server.
 fn egress_cause(error: EgressError) -> Cause {
     match error {
         EgressError::Redirect { url, what } => {

@@ -45,7 +45,7 @@ pub(crate) use url_elicitations::needed as url_elicitations_needed;
 /// dropped: a source that reads nothing would not read them either.
 const MAX_CONTROL_MESSAGES: usize = 64;
 
-/// The longest time that a call waits for a source to confirm another log level. The call goes on without.
+/// The longest time that a call waits for a source to confirm another log level. The call continues without it.
 const LEVEL_DEADLINE: Duration = Duration::from_secs(1);
 
 /// The timeout of a request that is meant to stay open. Short enough for a counter of milliseconds.
@@ -64,7 +64,7 @@ pub(crate) struct McpConnection {
 /// The reason why a connection has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ConnectionEnd {
-    /// A text for people, whose cause alone goes into the ledger.
+    /// A text for people; only its cause goes into the ledger.
     pub(crate) why: Cause,
     /// True if the source has forgotten the session, and would open another.
     pub(crate) expired: bool,
@@ -136,7 +136,7 @@ impl McpConnection {
         }
     }
 
-    /// Lists the tools again, and returns them with what the source said of itself at the handshake.
+    /// Lists the tools again, and returns them with the source's description of itself from the handshake.
     ///
     /// # Errors
     /// [`SourceError`] if the source does not answer, ends, lists too much, or gives an invalid answer.
@@ -181,7 +181,7 @@ impl McpConnection {
         events: CallEventSender,
         time: CallDeadline,
     ) -> Outcome {
-        // If that fails, the call goes on, with fewer log messages.
+        // If that fails, the call continues, with fewer log messages.
         let _ = timeout(LEVEL_DEADLINE.min(time.left() / 2), self.set_level(params)).await;
         let left = if method == Method::SubscriptionsListen { UNLIMITED } else { time.left() };
         if left.is_zero() {

@@ -49,12 +49,12 @@ const STREAM_BYTES: usize = 256 * 1024;
 /// ```
 #[async_trait]
 pub trait NativeSource: Send + Sync {
-    /// Returns the version of the server. What was accepted or approved for another version does not count for this
-    /// one. It must not change while the broker runs.
+    /// Returns the version of the server. Acceptances and approvals for another version do not count for this one. It
+    /// must not change while the broker runs.
     fn version(&self) -> &str;
 
     /// Serves one connection: reads and writes MCP messages, each on a line, until the stream ends, as it does when the
-    /// source is idle, is replaced by a reload, or the broker shuts down. What follows the end, such as saving, has two
+    /// source is idle, is replaced by a reload, or the broker shuts down. Work after the end, such as saving, has two
     /// seconds: then the future is dropped. Sessions may share a connection, or have one each. It must not block its
     /// thread.
     ///

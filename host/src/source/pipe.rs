@@ -205,7 +205,7 @@ impl Pipe {
         tokio::time::sleep_until(ended + LONGEST_DRAIN).await;
     }
 
-    /// Ends the source, by force if it does not end by itself, and collects its last words.
+    /// Ends the source, by force if it does not end on its own, and collects its last words.
     async fn end_program(&self) {
         if timeout(GRACE, self.program.wait()).await.is_err() {
             self.program.kill();

@@ -69,7 +69,7 @@ pub(crate) struct SupervisionConfig {
     pub(crate) timeout: Duration,
     pub(crate) concurrency: ConcurrencyLimit,
     pub(crate) lifecycle: ConnectionReuse,
-    /// The largest number of connections that sessions have to themselves, or calls where each has one.
+    /// The largest number of connections that belong to one session, or to one call where each call has its own.
     pub(crate) max_connections: usize,
     /// The time for which an unused connection is kept.
     pub(crate) idle: Duration,
@@ -210,7 +210,7 @@ impl<D: Connector> Source for SupervisedSource<D> {
         loop {
             let (connection, _) = self.connect(client, WaitPolicy::NextAttempt).await.map_err(failed)?;
             let told = connection.mcp.notify(method, params, client, state.timeout).await;
-            // As for a call: what was certainly not sent may be sent again.
+            // As for a call: a message that was certainly not sent may be sent again.
             let unsent = matches!(&told, Err(error) if !matches!(error, SourceError::Timeout { .. }));
             if !(unsent && !connection.mcp.is_open() && std::mem::take(&mut first)) {
                 return told;
@@ -315,7 +315,7 @@ impl<D: Connector> SupervisedSource<D> {
         }
     }
 
-    /// Returns the open connection for a client, or a new one with what the source said of itself.
+    /// Returns the open connection for a client, or a new one with the source's description of itself.
     async fn connect(
         &self,
         client: &Arc<dyn SourceClient>,

@@ -161,7 +161,7 @@ impl<F: Fn(&Value) -> Vec<Value> + Send + Sync + 'static> NativeSource for Scrip
     }
 }
 
-/// Returns the messages of a server that answers a request with a result, or, without one, not at all.
+/// Returns the messages of a server that answers a request with a result, or, without one, gives no answer.
 pub(crate) fn answering(request: &Value, result: Option<Value>) -> Vec<Value> {
     result.map(|result| serde_json::json!({ "id": request["id"], "result": result })).into_iter().collect()
 }

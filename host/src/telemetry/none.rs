@@ -28,7 +28,7 @@ impl Exporter {
     }
 }
 
-/// The exporter of log records, of which there is none either.
+/// The exporter of log records, which cannot be constructed either.
 pub(super) enum LogExporter {}
 
 impl LogExporter {
@@ -45,7 +45,7 @@ impl LogExporter {
     }
 }
 
-/// The exporter of metrics, of which there is none either.
+/// The exporter of metrics, which cannot be constructed either.
 pub(super) enum MetricsExporter {}
 
 #[derive(Debug)]

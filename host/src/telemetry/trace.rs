@@ -13,7 +13,7 @@ pub(super) struct SpanContext {
 
 impl SpanContext {
     /// Reads `00-TRACE-SPAN-FLAGS`, after which a later version may have more fields. Returns `None` for anything else,
-    /// which counts as no `traceparent` at all.
+    /// which counts as a missing `traceparent`.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
         let [version] = bytes(parts.next()?)?;

@@ -15,7 +15,7 @@ use crate::plugin::{NativeError, NativePlugins, NativeSink, PluginHost};
 use crate::secret::SecretStore;
 use crate::sync::Mutex;
 
-/// A sink that fails as often as its number says, and then counts what it gets.
+/// A sink that fails the given number of times, and then counts the records that it gets.
 struct Failing(Arc<Mutex<(usize, usize)>>);
 
 #[async_trait]

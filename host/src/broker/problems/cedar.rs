@@ -45,7 +45,7 @@ pub(super) fn unknown(config: &Config, items: &[&Item]) -> Vec<String> {
     texts.flat_map(faults).collect()
 }
 
-/// Returns a sentence for each text that is compared with an attribute of few values, and is none of them.
+/// Returns a sentence for each text that is compared with an attribute of few values but is not one of them.
 fn words_without_effect(tokens: &[(usize, Token<'_>)]) -> Vec<String> {
     let compared = tokens.windows(5).filter_map(|window| match window {
         [
@@ -129,7 +129,7 @@ fn entities(tokens: &[(usize, Token<'_>)]) -> Vec<NamedEntity> {
     found
 }
 
-/// Splits a text into tokens, each with its line. What is no Cedar becomes some tokens, too: the plugin refuses it.
+/// Splits a text into tokens, each with its line. Text that is not Cedar becomes tokens, too: the plugin refuses it.
 fn tokens(text: &str) -> Vec<(usize, Token<'_>)> {
     let (mut tokens, mut rest, mut line) = (Vec::new(), text, 1);
     while let Some(first) = rest.chars().next() {

@@ -6,7 +6,7 @@ use crate::catalog::{FilterError, is_match};
 use crate::config::{PluginConfig, PluginRef};
 use crate::item::Item;
 
-/// The lists of rules in the settings, and what a rule of each does.
+/// The lists of rules in the settings, and the effect of a rule in each.
 const LISTS: [(&str, &str); 3] = [("deny", "denies"), ("ask", "asks about"), ("allow", "allows")];
 
 /// Returns a sentence for each rule whose patterns match none of the items.
@@ -28,8 +28,8 @@ pub(super) fn unmatched(policies: &[PluginConfig], items: &[&Item]) -> Result<Ve
     Ok(sentences)
 }
 
-/// Reports whether a rule matches one of the items, as the plugin compares their names. What a rule says of arguments,
-/// methods and conditions is left out.
+/// Reports whether a rule matches one of the items, as the plugin compares their names. Arguments, methods and
+/// conditions of the rule are ignored.
 fn matches_any(rule: &Value, key: &str, items: &[&Item]) -> Result<bool, FilterError> {
     let (tool, source) = match rule {
         Value::String(pattern) => (Some(pattern.as_str()), None),

@@ -13,7 +13,7 @@ use crate::ledger::{ChainStart, Event, EventBody, EventKind, LedgerReader, Recor
 use crate::plugin::{NativeError, NativePlugins, NativeSink};
 use crate::sync::Mutex;
 
-/// A sink that keeps what it gets.
+/// A sink that keeps the records that it gets.
 #[derive(Clone, Default)]
 struct Keeping(Arc<Mutex<Vec<String>>>);
 
@@ -88,7 +88,7 @@ async fn a_sink_that_is_removed_gets_what_was_recorded_until_then() {
     record(&ledger, "last").await;
     tasks.replace(Vec::new());
     assert!(reported.states().is_empty());
-    // Its task ends beside this one.
+    // Its task ends concurrently with this one.
     let written = dir.path().join("sink.jsonl");
     while !std::fs::read_to_string(&written).is_ok_and(|text| text.contains("last")) {
         tokio::task::yield_now().await;

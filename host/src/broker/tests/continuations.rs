@@ -51,7 +51,7 @@ async fn asked(
 async fn questions_of_tasks_have_a_limit_in_bytes_for_all_sessions_of_a_caller() {
     let folder = tempfile::tempdir().unwrap();
     let (broker, session, _) = begun(folder.path()).await;
-    // Another session of the same caller takes all but what is less than the question.
+    // Another session of the same caller takes so much that less than the question's size remains.
     let limit = &broker.inner.continuations.limits().questions;
     let half = crate::session::MAX_QUESTION_BYTES / 2;
     let taken = limit.try_take(&session.caller().principal, half - 60_000).unwrap();

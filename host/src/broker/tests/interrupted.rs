@@ -52,7 +52,7 @@ async fn a_reload_that_is_dropped_is_recorded_if_it_came_into_force_and_otherwis
             })
             .await
         };
-        // What goes on without whoever asked for it holds this.
+        // A task that continues without its requester holds this lock.
         drop(broker.inner.reloading.lock().await);
         broker.inner.core.ledger.flush().await.unwrap();
         let last = recorded(&data_dir, "config.reloaded").last().map(|entry| entry["body"]["digest"].clone());

@@ -18,7 +18,7 @@ use crate::plugin::{NativeError, NativePolicy, NativeSink, Verdict};
 use crate::source::NativeSource;
 use crate::sync::Mutex;
 
-/// A policy that does to each call what its arguments say.
+/// A policy whose verdict on each call is stated in the call's arguments.
 struct Obedient;
 
 #[async_trait]
@@ -41,7 +41,7 @@ impl NativePolicy for Obedient {
     }
 }
 
-/// A sink that fails the first time and keeps what it gets afterwards.
+/// A sink that fails the first time and keeps all later records.
 #[derive(Clone, Default)]
 struct Keeping {
     records: Arc<Mutex<Vec<String>>>,

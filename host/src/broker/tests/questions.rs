@@ -1,4 +1,4 @@
-//! Questions about calls with large arguments: what lists show of them, and how they are read as a whole.
+//! Questions about calls with large arguments: the parts that lists show, and how a question is read in full.
 
 use serde_json::Value;
 

@@ -111,7 +111,8 @@ impl SourceBuilder<'_> {
                 let mut identity = json!({
                     "component": loaded.kind.identity().digest, "settings": settings, "grant": grant, "env": pairs(env),
                 });
-                // Without arguments the identity is what it was before there were any, so that lock files stay valid.
+                // Without arguments, the identity is the same as before arguments existed, so that lock files stay
+                // valid.
                 if let Some(identity) = identity.as_object_mut().filter(|_| !args.is_empty()) {
                     identity.insert("args".to_owned(), json!(args));
                 }

@@ -1,5 +1,5 @@
-//! The labels of a source's results and the effects of its calls, as its cell has them. Nothing that the source says of
-//! itself counts, unless the configuration trusts its hints.
+//! The labels of a source's results and the effects of its calls, as its cell has them. The source's claims about
+//! itself do not count, unless the configuration trusts its hints.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ impl Upstream {
         SourceFlow { labels: self.labels(), effects: self.effects(call) }
     }
 
-    /// Returns the labels of what the source sends to the agent. Such a message has no effect outside.
+    /// Returns the labels of the messages that the source sends to the agent. Such a message has no effect outside.
     pub(crate) fn flow_to_agent(&self) -> SourceFlow {
         SourceFlow { labels: self.labels(), effects: NOTHING }
     }
@@ -55,9 +55,9 @@ impl Upstream {
         Arc::clone(labels)
     }
 
-    /// Returns the effects that this call can have. A person picks a prompt, and an application a resource: these change
-    /// nothing, and there is nothing in their names that a model chose. What is told to them beside the name, such as the
-    /// arguments of a prompt or the text to complete, can reach a network.
+    /// Returns the effects that this call can have. A person picks a prompt, and an application a resource: these
+    /// change nothing, and there is nothing in their names that a model chose. Any further input, such as the arguments
+    /// of a prompt or the text to complete, can reach a network.
     fn effects(&self, call: &Call) -> &'static [Effect] {
         let item = &call.item;
         let is_picked = match item.kind {

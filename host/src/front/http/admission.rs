@@ -1,5 +1,5 @@
 //! Admission: who calls, and under which profile. A caller holds one of the broker's own tokens, or one that the
-//! configured issuer gave it; or the program that mounts the front says who it is.
+//! configured issuer gave it; or the program that mounts the front identifies it.
 //!
 //! A caller's token goes no further than this. No source ever sees it.
 

@@ -75,8 +75,8 @@ fn refused(status: StatusCode, message: impl Into<String>) -> HttpRefusal {
     HttpRefusal::new(status, RpcError::INVALID_REQUEST, message)
 }
 
-/// Returns an answer as `--json` of the command line writes it: what would hide in a question, or act on a terminal that
-/// shows it, is escaped.
+/// Returns an answer as `--json` of the command line writes it: characters that would hide in a question, or act on a
+/// terminal that shows it, are escaped.
 fn json(value: &impl serde::Serialize) -> Response {
     let text = serde_json::json!(value).to_string();
     ([(CONTENT_TYPE, "application/json")], escape_hidden_json(&text).into_owned()).into_response()

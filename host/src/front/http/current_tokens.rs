@@ -28,7 +28,7 @@ type ConfigInForce = Box<dyn Fn() -> Arc<Config> + Send + Sync>;
 
 struct KnownTokens {
     tokens: Arc<AccessTokens>,
-    /// The configuration of which they were read.
+    /// The configuration from which they were read.
     config: Option<Arc<Config>>,
     looked: Instant,
     files: TokenFiles,

@@ -1,4 +1,4 @@
-//! A table of the front's sessions by key, of which each caller has a share.
+//! A table of the front's sessions by key, in which each caller has a share.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -45,8 +45,8 @@ impl<K: Hash + Eq + Clone, V> ExpiringTable<K, V> {
         self.lock().get(key).cloned().map(EntryInUse)
     }
 
-    /// Returns the entry of that key, made for this principal if there is none, with the entries that were removed for
-    /// it.
+    /// Returns the entry of that key, created for this principal if it does not exist, and the entries that were
+    /// removed for it.
     pub(super) fn entry(
         &self,
         key: K,
@@ -68,9 +68,9 @@ impl<K: Hash + Eq + Clone, V> ExpiringTable<K, V> {
         self.entry_to_evict(&self.lock(), principal).map(drop)
     }
 
-    /// Returns the entry that has to be removed for another one of this principal: the one that was not used for the
-    /// longest time, among the principal's own if it has its share, otherwise among those of the principal with the
-    /// most. An entry in use is never removed.
+    /// Returns the entry that must be removed to make room for another one of this principal: the one that was not used
+    /// for the longest time, among the principal's own if it has its share, otherwise among those of the principal with
+    /// the most. An entry in use is never removed.
     fn entry_to_evict(
         &self,
         entries: &HashMap<K, Arc<SessionEntry<V>>>,

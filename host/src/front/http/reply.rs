@@ -140,7 +140,7 @@ pub(crate) fn accepted() -> Response {
 
 /// Drives a call and answers with its messages, in order. `used` is held until the call ends.
 ///
-/// If the agent disconnects, a call with `streams` (2025-11-25 and earlier) goes on, and the agent may come back for
+/// If the agent disconnects, a call with `streams` (2025-11-25 and earlier) continues, and the agent may come back for
 /// its messages: disconnecting does not cancel. Without `streams` (2026-07-28) the call is cancelled.
 pub(crate) async fn work(
     work: CallWork,
@@ -177,7 +177,7 @@ pub(crate) async fn work(
         (Some(Message::Response(response)), None) => json(modern_status(&response), response),
         (Some(Message::Response(response)), Some(_)) => json(StatusCode::OK, response),
         (first, Some(resumable)) if !over => {
-            // The call goes on, whether the agent listens or not.
+            // The call continues, whether the agent listens or not.
             drop(call.move_to_task());
             events::resumable(resumable.streams.open(first, messages), resumable.starts_with_id, ())
         }
@@ -193,8 +193,8 @@ pub(crate) struct Resumable {
     pub(crate) starts_with_id: bool,
 }
 
-/// A call that is driven by the task of its connection. If the agent disconnects, a call that is to be finished goes on
-/// in a task of its own.
+/// A call that is driven by the task of its connection. If the agent disconnects, a call that is to be finished
+/// continues in a separate task.
 struct InlineCall {
     call: Option<BoxFuture<'static, ()>>,
     /// True if the call is cancelled when its agent disconnects.
@@ -212,7 +212,7 @@ impl InlineCall {
     /// Gives the rest of the call a task of its own. The returned guard is to be held for as long as the agent listens.
     fn move_to_task(&mut self) -> Option<AbortOnDrop> {
         let call = self.call.take()?;
-        // If the runtime is just being dropped there is none to go on in, and the call is dropped with it.
+        // If the runtime is just being dropped, there is none to continue in, and the call is dropped with it.
         let task = Handle::try_current().ok()?.spawn(call);
         self.cancel.then(|| AbortOnDrop(task.abort_handle()))
     }

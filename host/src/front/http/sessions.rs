@@ -42,7 +42,8 @@ pub(crate) const LEGACY_IDLE: Duration = Duration::from_secs(4 * 60 * 60);
 /// The interval at which idle sessions are looked for.
 pub(crate) const SWEEP: Duration = Duration::from_secs(30);
 
-/// The caller, and the name and the capabilities that the client declares. What sources show may depend on these.
+/// The caller, and the name and the capabilities that the client declares. The items that sources show may depend on
+/// these.
 type ModernKey = (AdmittedCaller, Arc<str>, Json);
 
 /// All sessions of the front.
@@ -66,7 +67,7 @@ impl Default for Sessions {
 impl Sessions {
     /// Returns the id of a legacy session that is about to be opened, 256 random bits, if there is room for one.
     pub(crate) fn new_id(&self, caller: &AdmittedCaller) -> Result<String, HttpRefusal> {
-        // A session that has to make room is closed only when this one is added: its agent may still be refused.
+        // A session that must make room is closed only when this one is added: its agent may still be refused.
         self.legacy.room_for(&caller.principal)?;
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).map_err(|error| {
@@ -164,7 +165,7 @@ impl Sessions {
     }
 }
 
-/// Ends sessions that had to make room for others, without waiting for it.
+/// Ends sessions that made room for others, without waiting for their end.
 fn close_soon(legacy: Vec<Arc<SessionEntry<LegacySession>>>, modern: Vec<Arc<SessionEntry<OnceCell<SessionHandle>>>>) {
     if !legacy.is_empty() || !modern.is_empty() {
         tokio::spawn(close(legacy, modern));

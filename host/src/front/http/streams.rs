@@ -300,7 +300,7 @@ impl Drop for StreamReader {
             kept.unread_since = Some(Instant::now());
             kept.fit(&stream.room);
         }
-        // The call that sends into the stream goes on, and must not wait for a reader that may never come.
+        // The call that sends into the stream continues, and must not wait for a reader that may never come.
         let Ok(runtime) = Handle::try_current() else { return };
         runtime.spawn(async move {
             let mut readers = stream.reader.subscribe();

@@ -236,7 +236,7 @@ async fn a_head_that_dribbles_is_not_waited_for_either() {
         if !first.is_empty() {
             assert!(peer.read(&mut [0; 1024]).await.unwrap() > 0);
         }
-        // Measured by a paused clock, which advances when nothing else happens. An answer has to come before that.
+        // Measured by a paused clock, which advances when nothing else happens. The answer must come before that.
         tokio::time::pause();
         let begun = tokio::time::Instant::now();
         while peer.write_all(b"G").await.is_ok() && begun.elapsed() < HEAD_DEADLINE * 2 {

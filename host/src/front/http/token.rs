@@ -237,7 +237,7 @@ struct Reader<'a, F> {
     config: &'a Config,
     secrets: SecretStore,
     tokens: AccessTokens,
-    /// Decides whether to go on without a token that cannot be used.
+    /// Decides whether to continue without a token that cannot be used.
     refused: F,
 }
 
@@ -321,7 +321,7 @@ fn generated(path: &Path) -> std::io::Result<SecretString> {
     }
     let mut bytes = [0; TOKEN_BYTES];
     getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
-    // Written whole or not at all, and never over the token of a broker that started at the same time.
+    // The token is written whole or not at all, and never over that of a broker that started at the same time.
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(0o600)).tempfile_in(folder)?;
     writeln!(file, "{}", URL_SAFE_NO_PAD.encode(bytes))?;
@@ -332,7 +332,7 @@ fn generated(path: &Path) -> std::io::Result<SecretString> {
     }
 }
 
-/// Opens the file, if there is one, after checking that it is this user's alone and not a link.
+/// Opens the file, if there is one, after checking that it is private to this user and not a link.
 fn open(path: &Path) -> std::io::Result<Option<std::fs::File>> {
     private::open(path).map_err(std::io::Error::other)
 }

@@ -1,11 +1,11 @@
-//! What stands for the verifier of JWTs in a program without the feature `jwt`: there is none.
+//! The stand-in for the verifier of JWTs in a program without the feature `jwt`.
 
 use super::FrontError;
 use super::admission::AdmittedCaller;
 use crate::config::JwtConfig;
 use crate::name::ProfileName;
 
-/// A verifier of the tokens of one issuer, of which there is none.
+/// A verifier of the tokens of one issuer, which cannot be constructed.
 pub(crate) enum JwtVerifier {}
 
 /// The reason why a token is not accepted.

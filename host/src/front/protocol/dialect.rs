@@ -1,4 +1,4 @@
-//! Answers in the form of the agent's era. What both eras have in common keeps its bytes.
+//! Answers in the form of the agent's era. Parts that both eras have in common keep their bytes.
 
 use crate::protocol::{Answer, Era, Json, Method, RpcError, meta};
 

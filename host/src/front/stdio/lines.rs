@@ -1,4 +1,4 @@
-//! The lines of an agent's input, of which blank ones are none and a long one ends nothing.
+//! The lines of an agent's input. Blank lines are skipped, and an overlong line does not end the input.
 
 use std::io;
 

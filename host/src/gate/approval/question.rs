@@ -23,7 +23,7 @@ pub(in crate::gate) struct ApprovalQuestion<'a> {
     pub(in crate::gate) arguments_digest: Digest,
     pub(in crate::gate) identity: Digest,
     pub(in crate::gate) out_of_band: bool,
-    /// True if the lock file alone could make the question needless.
+    /// True if an entry in the lock file would be enough to make the question needless.
     pub(in crate::gate) lock_settles: bool,
     /// The amount of detail that the ledger keeps of what plugins say.
     pub(in crate::gate) record: Detail,
@@ -71,7 +71,7 @@ impl ApprovalQuestion<'_> {
             profile: call.caller.profile.to_string(),
             client: call.caller.client.to_string(),
             reasons: self.texts(),
-            // What is shown of them is made of their text where it is asked for.
+            // The part to show is made from their text on request.
             arguments: serde_json::Value::Null,
             arguments_bytes: call.arguments.as_bytes().len(),
             cut: false,

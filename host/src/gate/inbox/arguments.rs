@@ -14,7 +14,7 @@ const MAX_STRING: usize = 200;
 /// they are as large as what is shown whole.
 const MAX_TEXT: usize = MAX_LISTED_BYTES / 4;
 
-/// The largest arguments, in bytes, of which a tree is made for the one question that is looked at.
+/// The largest arguments, in bytes, that are parsed into a tree for the one question that is shown.
 const MAX_TREE_BYTES: usize = 1024 * 1024;
 
 /// The arguments of a question. Only text is kept, as a tree takes many times the memory.

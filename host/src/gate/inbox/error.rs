@@ -44,7 +44,7 @@ pub enum InboxError {
          that its source calls destructive or open to the world"
     )]
     OutOfBand,
-    /// The answer does not say who gives it.
+    /// The answer does not name the person who gives it.
     #[error("an answer needs a name of who gives it, which the ledger records: give a name")]
     Nameless,
     /// The name of the person is a word by which the broker names itself in the ledger.

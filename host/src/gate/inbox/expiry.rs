@@ -18,7 +18,7 @@ pub(super) fn expire_in_time(
     let (expires, mut state) = (pending.expires().into(), pending.state.subscribe());
     let (pending, open, events) = (Arc::downgrade(pending), Arc::downgrade(open), events.downgrade());
     async move {
-        // What comes before the end of the time is an answer, or the end of the question.
+        // A change before the end of the time is an answer, or the end of the question.
         if timeout_at(expires, state.wait_for(QuestionState::is_final)).await.is_err()
             && let (Some(pending), Some(open), Some(events)) = (pending.upgrade(), open.upgrade(), events.upgrade())
         {

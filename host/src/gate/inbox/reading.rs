@@ -6,7 +6,7 @@ use super::super::excerpt::excerpt;
 use super::{Inbox, InboxError, Question};
 use crate::digest::Digest;
 
-/// The most reasons of a question that are listed when its texts have to be shortened.
+/// The most reasons of a question that are listed when its texts must be shortened.
 const MAX_SHORT_REASONS: usize = 4;
 
 /// The most characters that each text of a shortened question has.
@@ -15,7 +15,7 @@ const LONGEST_TEXT: usize = 2048;
 /// The characters of each text below which a question is not shortened any further.
 const SHORTEST_TEXT: usize = 8;
 
-/// A part of an open question, for whoever can take only so much at a time.
+/// A part of an open question, for a reader that can take only so much at a time.
 #[derive(Debug, serde::Serialize)]
 pub(crate) struct QuestionPart {
     /// The question without its arguments, with the first part.
@@ -28,8 +28,8 @@ pub(crate) struct QuestionPart {
 }
 
 impl Inbox {
-    /// Returns the open questions, oldest first. A question that has expired is none of them. Of large arguments the
-    /// list shows only a part, as [`Question::cut`] then says; [`Inbox::question`] has all of them.
+    /// Returns the open questions, oldest first. Expired questions are not among them. The list shows only a part of
+    /// large arguments, as [`Question::cut`] then tells; [`Inbox::question`] has all of them.
     #[must_use]
     pub fn list(&self) -> Vec<Question> {
         self.expire_overdue();

@@ -312,7 +312,7 @@ async fn a_call_whose_question_expires_while_it_waits_is_not_refused_by_a_person
     let bench = Bench::new().await;
     let waiting = bench.ask(CALL).await;
     let id = bench.inbox.list()[0].id.clone();
-    // Whoever looks at the list after the question's time is over ends it so.
+    // Reading the list after the question has expired ends it in this way.
     bench.inbox.expire(&bench.inbox.find(&id).unwrap());
     assert_eq!(code(waiting.await.unwrap()), "approval-expired");
 }

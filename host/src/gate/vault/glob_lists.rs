@@ -9,7 +9,7 @@ const MAX_GLOB_BYTES: usize = 256;
 /// The most bytes of all lists of one vault together. A compiled glob takes many times its own size.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// The bytes that a glob counts beside its text.
+/// The bytes that a glob counts in addition to its text.
 const GLOB_BYTES: usize = 64;
 
 /// The different lists of globs of one vault, compiled. A transform has few, and gives one with each value.

@@ -1,4 +1,4 @@
-//! Tokens that expire are renewed once, whoever needs them and whoever stops waiting.
+//! Expiring tokens are renewed once, whichever requests need them and whichever stop waiting.
 
 use std::sync::{Arc, Mutex};
 
@@ -133,8 +133,8 @@ async fn a_failed_renewal_is_not_repeated_for_each_of_many_calls() {
     );
 }
 
-/// While the renewed login cannot be written, because another process makes a key, the only thread of the runtime serves
-/// others: whoever ends the wait could not run otherwise.
+/// While the renewed login cannot be written, because another process makes a key, the only thread of the runtime
+/// serves other tasks: otherwise the task that ends the wait could not run.
 #[tokio::test]
 async fn a_renewed_login_is_stored_on_no_thread_of_the_runtime() {
     let (answered, key_lock) = (Arc::new(Notify::new()), Arc::new(Mutex::new((None::<std::path::PathBuf>, None))));

@@ -1,4 +1,4 @@
-//! What an agent can make the broker do and keep with the arguments of one call.
+//! Bounds on the work and memory that an agent can cause with the arguments of one call.
 
 use super::*;
 use crate::principal::Principal;

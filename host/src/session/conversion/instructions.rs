@@ -15,7 +15,7 @@ const MIN_SEARCHED: usize = 64;
 /// The fewest blanks in a text that can be an instruction.
 const BLANKS: usize = 2;
 
-/// What is recorded of a text that was not searched.
+/// The record of a text that was not searched.
 const NOT_SEARCHED: &str = "not-searched";
 
 /// The search of one result.
@@ -40,7 +40,7 @@ impl<'a> Marking<'a> {
     }
 
     /// Returns the text with a note before the first paragraph that reads like an instruction; `None` if there is none.
-    /// What was not searched is only noted in a text of which `is_block_text` is true: structured content has a form.
+    /// An unsearched part is noted only in a text for which `is_block_text` is true: structured content has a form.
     pub(super) fn marked(&mut self, text: &str, is_block_text: bool) -> Option<String> {
         let blanks = text.bytes().filter(u8::is_ascii_whitespace).take(BLANKS).count();
         // Not every language has blanks.

@@ -1,11 +1,11 @@
 //! Shows links to hosts that a source did not declare as text. A client draws the Markdown and the HTML that a model
-//! repeats from a result, and fetches an image by itself: whoever wrote the result then learns what the model put into
+//! repeats from a result, and fetches an image unasked: the author of the result then learns what the model put into
 //! the address.
 //!
-//! Nothing is parsed as a whole. What makes a link is taken apart wherever it stands: `](`, `]:`, `<scheme:`, and the
-//! attributes and elements of HTML that load something. So brackets that do not match hide nothing, nor does a second
-//! text that goes on with the brackets of the first; an element of HTML is only known within one text. The time is
-//! linear in the length of the text. An address that is no link stays as it is.
+//! Nothing is parsed as a whole. The marks that make a link are taken apart wherever they stand: `](`, `]:`,
+//! `<scheme:`, and the attributes and elements of HTML that load something. So brackets that do not match hide nothing,
+//! nor does a second text that continues the brackets of the first; an element of HTML is only known within one text.
+//! The time is linear in the length of the text. An address that is not a link stays unchanged.
 
 use crate::config::{Endpoint, SourceConfig};
 
@@ -15,7 +15,7 @@ const HEAD: usize = 256;
 /// The longest address that is quoted as code, in bytes. A longer one is only taken apart.
 const MAX_QUOTED: usize = 2048;
 
-/// The schemes of addresses in angle brackets that something opens by itself. An element of XML can look like any
+/// The schemes of addresses in angle brackets that some clients open as links. An element of XML can look like any
 /// other.
 const SCHEMES: [&str; 10] = ["http", "https", "ftp", "ftps", "ws", "wss", "file", "data", "javascript", "vbscript"];
 
@@ -80,7 +80,7 @@ pub(super) fn as_text(text: &str, hosts: &DeclaredHosts<'_>) -> Option<(String, 
             b']' => rewriting.bracket(at + 1, in_tag),
             b'<' => {
                 let next = rewriting.angle(at, in_tag);
-                // What is quoted as a whole begins no element.
+                // A fully quoted address does not begin an element.
                 let begins = next == at + 1 && text.as_bytes().get(next).is_some_and(u8::is_ascii_alphabetic);
                 // Behind a tag with quotation marks, one of them may be open still.
                 (in_tag, has_quote) = (in_tag || begins, has_quote && in_tag);
@@ -123,8 +123,8 @@ struct Rewriting<'a> {
 }
 
 impl Rewriting<'_> {
-    /// Looks at what is behind a bracket: the address of a link or an image, or of a definition. Returns where to go
-    /// on.
+    /// Looks at what is behind a bracket: the address of a link or an image, or of a definition. Returns where to
+    /// continue.
     fn bracket(&mut self, at: usize, in_tag: bool) -> usize {
         let sign = self.text.as_bytes().get(at);
         let rest = self.from(at + 1);
@@ -132,7 +132,7 @@ impl Rewriting<'_> {
         let blank = rest.len() - address.len();
         let (new, elsewhere) = match sign {
             Some(b'(') => {
-                // What does not end may go on in another text.
+                // An address that does not end may continue in another text.
                 let goes_on = address.len() < HEAD && !address.contains([')', ' ', '\n']);
                 (" (", goes_on || leads_elsewhere(address, Ending::Bracket, self.hosts))
             }
@@ -193,7 +193,7 @@ impl Rewriting<'_> {
         at + 1
     }
 
-    /// Shows the address that begins here as code, if that does not change what it says. Returns where to go on.
+    /// Shows the address that begins here as code, if that does not change what it says. Returns where to continue.
     fn quote(&mut self, at: usize) -> usize {
         let rest = self.from(at);
         let length = extent(rest);
@@ -230,14 +230,14 @@ impl Rewriting<'_> {
     }
 }
 
-/// What an address ends with.
+/// The character that ends an address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ending {
     /// The bracket of a link, or a blank.
     Bracket,
     /// A blank, or the end of the text.
     Blank,
-    /// The angle bracket of an address that stands alone.
+    /// The angle bracket of an autolink.
     Angle,
     /// The angle bracket of an address in a link or a definition. Not every client takes the first one.
     InnerAngle,
@@ -262,14 +262,14 @@ impl Ending {
         }
     }
 
-    /// Reports whether an address may end with the text. Others may go on in another text.
+    /// Reports whether an address may end with the text. Others may continue in another text.
     fn is_at_end(self) -> bool {
         matches!(self, Self::Blank | Self::Whole)
     }
 }
 
-/// Reports whether a character is none of an address that it stands before: a blank in the eyes of any client, or the
-/// sign of a quoted block.
+/// Reports whether a character before an address is not part of it: a blank in the eyes of any client, or the sign of a
+/// quoted block.
 fn is_passed_over(c: char) -> bool {
     c == '>' || is_blank(c)
 }
@@ -301,8 +301,8 @@ fn is_address(text: &str) -> bool {
         || word.windows(2).any(|two| two == b"//")
 }
 
-/// Reports whether the address at the beginning of a text leads to a host that is not declared, or may do so: what is
-/// neither a plain relative address nor one of a declared host does.
+/// Reports whether the address at the beginning of a text leads to a host that is not declared, or may do so: any
+/// address that is neither plainly relative nor on a declared host counts.
 fn leads_elsewhere(address: &str, ending: Ending, hosts: &DeclaredHosts<'_>) -> bool {
     let address = address.trim_start_matches(is_passed_over);
     // In angle brackets, blanks are a part of it.

@@ -35,8 +35,8 @@ impl Around {
     }
 }
 
-/// Returns a value in which `rewrite` has replaced strings; `None` if it replaced none. Keys are no strings of it, and
-/// the data of an image, a sound or a file is none.
+/// Returns a value in which `rewrite` has replaced strings; `None` if it replaced none. Keys are not rewritten, nor is
+/// the data of an image, a sound or a file.
 pub(super) fn rewritten(json: &Json, mut rewrite: impl FnMut(&PlacedString<'_>) -> Option<String>) -> Option<Json> {
     let text = json.as_str();
     let (mut out, mut copied, mut at) = (String::new(), 0, 0);

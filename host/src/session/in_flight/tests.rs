@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::protocol::{Answer, Request};
 use portcullis_core::testing::view;
 
-/// The time after which a test takes something to go on for ever. Everything here is quick otherwise.
+/// The time after which a test assumes that something never ends. Everything here is quick otherwise.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An agent that collects its notifications, and leaves questions open.

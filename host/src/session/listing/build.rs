@@ -27,7 +27,7 @@ struct Offered<'a> {
     usable: Vec<(Arc<Upstream>, &'a ItemFilter, &'a OfferedItems)>,
     /// The index of each source in `usable`.
     index_by_source: HashMap<SourceName, usize>,
-    /// The sources that failed, none of them required, and why.
+    /// The optional sources that failed, and why.
     absent: Vec<(Arc<Upstream>, Cause)>,
 }
 
@@ -65,8 +65,8 @@ impl ConfiguredSession {
     /// seen no earlier list.
     ///
     /// # Errors
-    /// The cause of the first required source that failed, or whose names collide: nothing is served on a part of what
-    /// is required. What other sources fail to list is left out.
+    /// The cause of the first required source that failed, or whose names collide: nothing is served with only some of
+    /// the required sources. Lists that other sources fail to give are left out.
     pub(in crate::session) async fn build_listing(
         &self,
         answered: Vec<ListResult>,

@@ -1,4 +1,4 @@
-//! The HTTP headers that MCP requires beside a message.
+//! The HTTP headers that MCP requires with a message.
 //!
 //! Specification: MCP 2026-07-28 and 2025-11-25, "Transports: Streamable HTTP".
 

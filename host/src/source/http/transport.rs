@@ -59,7 +59,7 @@ pub(super) struct TransportShared {
     pub(super) limit: usize,
     /// The configured headers, which are sent only to the server's own origin.
     pub(super) secrets: HeaderMap,
-    /// The login whose token is sent beside them, if a person may log in to the source.
+    /// The login whose token is sent along with them, if a person may log in to the source.
     pub(super) bearer: Option<Arc<Bearer>>,
     state: Mutex<State>,
 }
@@ -130,7 +130,7 @@ impl Transport for HttpTransport {
         let mut mirrored = HashMap::new();
         let usable = tools.into_iter().filter(|tool| {
             let name = tool.get_str("name").unwrap_or_default();
-            // What is larger is not offered, and not read here.
+            // Larger definitions are not offered, and not read here.
             if tool.as_bytes().len() > MAX_DEFINITION_BYTES || !tool.as_str().contains(param_header::ANNOTATION) {
                 return true;
             }

@@ -1,5 +1,5 @@
-//! The queue of messages that are sent beside requests: cancellations, and answers to the source's requests. Only the
-//! source can delay it, and it delays nothing else.
+//! The queue of messages that are sent in addition to requests: cancellations, and answers to the source's requests.
+//! Only the source can delay it, and it delays nothing else.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The beginning of a connection: which era the source speaks, and what it says of itself.
+//! The beginning of a connection: which era the source speaks, and how it describes itself.
 //!
 //! Specification: MCP 2026-07-28 "server/discover"; 2025-11-25 "Lifecycle".
 

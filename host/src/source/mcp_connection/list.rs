@@ -53,11 +53,12 @@ pub(super) async fn list(
             let why = format!("the source's list of {} has more than {MAX_LIST_BYTES} bytes", kind.member());
             return Err(SourceError::Protocol(Cause::own(why)));
         }
-        // What is kept of a page must not keep the rest of it. What is too large is not kept, and named.
+        // A kept item must not keep the rest of its page alive. Items that are too large are not kept, and are named.
         let kept = |item: Json| if item.as_bytes().len() > MAX_DEFINITION_BYTES { item } else { item.detached() };
         items.extend(items_of(kind, &page)?.into_iter().map(kept));
         let others = || page.edited(&[(kind.member(), Some(&nothing)), ("nextCursor", None)]);
-        // A list asks nobody: what a parser may take for a question is left out with all that stands beside the items.
+        // A list asks nobody: what a parser may take for a question is left out with all other members besides the
+        // items.
         let small = |all: &Json| all.as_bytes().len() <= MAX_DEFINITION_BYTES;
         let kept = |all: &Json| small(all) && !AskingMembers::of(all, |_, _| {}).asks();
         other_members = other_members.or_else(|| others().filter(kept));

@@ -59,8 +59,8 @@ pub(super) fn with_facts(params: &Json, facts: &RequestFacts<'_>, progress: Opti
     params.with("_meta", &meta).unwrap_or_else(|| params.clone())
 }
 
-/// Returns the log level that the caller's `_meta` states. What is no level of the protocol would be a text that nobody
-/// judges.
+/// Returns the log level that the caller's `_meta` states. Anything other than a level of the protocol would be a text
+/// that nobody judges.
 pub(super) fn level_of(meta: &Json) -> Option<Json> {
     meta.get(LOG_LEVEL).filter(|level| level.read().is_ok_and(|level: String| LOG_LEVELS.contains(&level.as_str())))
 }

@@ -190,7 +190,7 @@ async fn complete_elicitation(shared: &McpConnectionState, notification: Notific
 /// Passes a notification to the call that it belongs to or may belong to, or else to the only session.
 async fn relay_to_call(shared: &McpConnectionState, notification: Notification, stream_of: Option<&Id>) {
     let named = subscription(notification.params.as_ref()).or_else(|| stream_of.and_then(Id::as_number));
-    // It may be about a call that ended long ago, so it is given to the newest call only if one client alone has used
+    // It may be about a call that ended long ago, so it is given to the newest call only if a single client has used
     // the connection.
     let id = named.or_else(|| shared.newest().filter(|_| shared.serves_one_session()));
     match id.and_then(|id| Some((id, shared.reply_route(id)?))) {
@@ -274,7 +274,8 @@ async fn put_to_agent(
 }
 
 /// Asks the agent through the newest call that the request may belong to. If that call is given up, the request may be
-/// of another, so it is asked again through the next one. What belongs to no call is asked through the session.
+/// of another, so it is asked again through the next one. A request that belongs to no call is asked through the
+/// session.
 async fn ask(shared: &McpConnectionState, owner: &dyn SourceClient, request: Request, named: Option<u64>) -> Answer {
     let mut tried = Vec::new();
     loop {
@@ -362,8 +363,9 @@ impl McpConnectionState {
         pending.requests.iter().filter(|(_, entry)| entry.caller.is_some()).map(|(id, _)| *id).max()
     }
 
-    /// Passes a notification to the caller of a request. For a caller that once did not take one in time, the broker
-    /// waits no more: what does not fit is dropped. The call may wait for an agent that comes back with answers.
+    /// Passes a notification to the caller of a request. For a caller that once did not take one in time, the broker no
+    /// longer waits: notifications that do not fit are dropped. The call may wait for an agent that comes back with
+    /// answers.
     async fn relay(&self, id: u64, events: &CallEventSender, notification: Notification) {
         if self.pending().requests.get(&id).is_none_or(|entry| entry.slow) {
             return events.offer(notification);

@@ -20,8 +20,8 @@ type Input = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// The input of a source, to which lines are written one after the other, in the order in which they were sent.
 ///
-/// A line is never left half written: what the source does not take at once is written by a task of its own, even if
-/// the sender gives up.
+/// A line is never left half written: bytes that the source does not take at once are written by a separate task, even
+/// if the sender gives up.
 pub(super) struct SourceInput {
     /// `None` once the input is closed, or the source reads no more.
     stream: Arc<AsyncMutex<Option<Input>>>,
@@ -47,8 +47,8 @@ impl SourceInput {
     /// Cancellation: the line is written whole or not at all.
     ///
     /// # Errors
-    /// [`NotWritten`]. If a part was written before the source failed, that is not an error: what the source makes of
-    /// it is not known.
+    /// [`NotWritten`]. If a part was written before the source failed, that is not an error: its effect in the source
+    /// is not known.
     pub(super) async fn write(&self, line: Vec<Bytes>) -> Result<(), NotWritten> {
         let mut stream = Arc::clone(&self.stream).lock_owned().await;
         let Some(open) = &mut *stream else { return Err(NotWritten::Closed) };
@@ -70,8 +70,8 @@ impl SourceInput {
     /// Cancellation: the input may stay open.
     pub(super) async fn close(&self) {
         let Some(mut stream) = self.stream.lock().await.take() else { return };
-        // Of a stream that was split, the other half keeps it open: only a shutdown is an end for whoever reads it. A
-        // source that has gone makes an error, and is closed too.
+        // If the stream was split, the other half keeps it open: only a shutdown is an end for its reader. A source
+        // that has gone makes an error, and is closed too.
         let _ = stream.shutdown().await;
     }
 }

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 
 use bytes::Bytes;
 
-/// A line in pieces, of which a part may have been written.
+/// A line in pieces, which may have been partly written.
 pub(super) struct PartialLine {
     left: Vec<Bytes>,
     written: usize,

@@ -25,11 +25,10 @@ const LAST_WORDS_BYTES: usize = 2 * 1024;
 /// The longest line that is kept, in bytes.
 const MAX_LINE_BYTES: usize = 8 * 1024;
 
-/// The largest log file, in bytes. One older file is kept beside it.
+/// The largest log file, in bytes. One older file is kept next to it.
 const MAX_LOG_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The most bytes that are logged per second. A chatty server writes some kilobytes; what exceeds this is counted and
-/// dropped.
+/// The most bytes that are logged per second. A chatty server writes some kilobytes; any excess is counted and dropped.
 const MAX_BYTES_PER_SECOND: usize = 64 * 1024;
 
 /// The shortest secret that is searched for in a source's output; shorter ones occur in too many innocent lines.
@@ -85,7 +84,7 @@ pub(super) async fn capture(input: impl AsyncRead + Unpin, path: PathBuf, secret
     let mut log = Log::open(path).await;
     let mut lines = LimitedLines::new(input, MAX_LINE_BYTES, MAX_LINE_BYTES);
     loop {
-        // What is there already is written at once.
+        // Lines that are already there are written at once.
         let line = match lines.next().now_or_never() {
             Some(line) => line,
             None => {
@@ -114,8 +113,8 @@ pub(in crate::source) fn escape(text: &str) -> String {
     parts.join("\t")
 }
 
-/// A log file that is limited in size and in bytes per second. What cannot be written is dropped: a log must not stop a
-/// source.
+/// A log file that is limited in size and in bytes per second. Lines that cannot be written are dropped: a log must not
+/// stop a source.
 struct Log {
     file: LogFile,
     /// Lines that are not in the file yet.

@@ -14,8 +14,8 @@ use crate::egress::EgressProxy;
 use crate::source::pipe::{PipeStreams, RunningProgram};
 use crate::sync::Mutex;
 
-/// The size of the pipes to and from a source, in bytes. The system gives one user 64 MiB for all pipes, of which a
-/// source takes a 128th; a pipe that nobody writes to takes no memory.
+/// The size of the pipes to and from a source, in bytes. The system gives one user 64 MiB for all pipes, and a source
+/// takes a 128th of that; a pipe that nobody writes to takes no memory.
 const PIPE_BYTES: usize = 256 * 1024;
 
 /// A running cell and its egress proxy, which ends with the source.

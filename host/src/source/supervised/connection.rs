@@ -33,7 +33,7 @@ impl Connection {
         Self { mcp, has_tasks, listed: Mutex::new(HashMap::from([(ItemKind::Tool, digests(ItemKind::Tool, tools))])) }
     }
 
-    /// Lists the tools again, and returns them with what the source said of itself.
+    /// Lists the tools again, and returns them with the source's description of itself.
     pub(super) async fn discover(&self) -> Result<Discovery, SourceError> {
         let discovery = self.mcp.discover().await?;
         self.remember_digests(ItemKind::Tool, &discovery.tools);
@@ -57,7 +57,7 @@ impl Connection {
     }
 
     /// Returns the reason why this call must not be sent over this connection, if there is one. Only tools and prompts
-    /// have to be what the caller was shown: the description of a resource may change with its content.
+    /// must be as the caller was shown: the description of a resource may change with its content.
     pub(super) async fn objection(&self, call: &Call) -> Option<Cause> {
         let item = &call.item;
         if !matches!(item.kind, ItemKind::Tool | ItemKind::Prompt) {

@@ -24,7 +24,7 @@ pub(super) struct KnownEras {
 }
 
 impl KnownEras {
-    /// Returns eras of which only the configured one, if any, is known.
+    /// Returns the eras while only the configured one, if any, is known.
     pub(super) fn of(fixed: Option<Era>) -> Self {
         Self { fixed, ..Self::default() }
     }

@@ -108,13 +108,13 @@ impl ConnectionState {
         self.was_connected
     }
 
-    /// Reports whether so many requests timed out that the source has to be sent a ping.
+    /// Reports whether so many requests timed out that the source must be sent a ping.
     pub(super) fn is_doubted(&self) -> bool {
         self.doubted
     }
 
-    /// Reports whether the attempts are spent: what is begun now is a single attempt, which relies on nothing that was
-    /// learned before.
+    /// Reports whether the attempts are spent: the next attempt is the only one, and relies on nothing that was learned
+    /// before.
     pub(super) fn is_last_attempt(&self) -> bool {
         self.spent >= MAX_ATTEMPTS
     }

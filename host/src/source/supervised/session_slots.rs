@@ -1,5 +1,5 @@
-//! The connections that sessions have to themselves: their number is limited, and the least needed one is closed to
-//! make room for another.
+//! The connections that belong to one session each: their number is limited, and the least needed one is closed to make
+//! room for another.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(super) fn share_of(most: usize) -> usize {
 }
 
 impl SessionSlots {
-    /// Makes the slots of a source, of which at most this number have a connection.
+    /// Makes the slots of a source; at most this number have a connection.
     pub(super) fn new(most: usize) -> Self {
         Self { slots: HashMap::new(), placed: HashMap::new(), most }
     }
@@ -80,8 +80,8 @@ impl SessionSlots {
         self.placed.values().filter(|slot| slot.owner().is_some_and(|owner| *owner.principal == *principal)).count()
     }
 
-    /// Gives a slot a place. Returns whether the place is new, and the slot that has to give up its own for it: the
-    /// least needed slot of this principal if it has its full share, otherwise of the principal that has the most.
+    /// Gives a slot a place. Returns whether the place is new, and the slot that must give up its own for it: the least
+    /// needed slot of this principal if it has its full share, otherwise of the principal that has the most.
     ///
     /// # Errors
     /// [`AllSlotsInUse`] if every slot that could give up its place is in use.

@@ -15,7 +15,7 @@ use crate::limits::CLOSE_DEADLINE;
 use crate::source::{Discovery, SourceClient, SourceError};
 use crate::sync::Mutex;
 
-/// The places for connections that are for one use, of which each principal has its share.
+/// The places for single-use connections; each principal has its share.
 pub(super) struct SingleUsePlaces {
     most: usize,
     all: Arc<Semaphore>,
@@ -34,7 +34,7 @@ impl SingleUsePlaces {
         Self { most, all: Arc::new(Semaphore::new(most)), shares: Mutex::default() }
     }
 
-    /// Waits for a place. Whoever waits for the share of its principal keeps no other principal waiting.
+    /// Waits for a place. A request that waits for its principal's share keeps no other principal waiting.
     pub(super) async fn take(&self, principal: &str) -> SingleUsePlace {
         let share = self.share(principal);
         // The semaphores are never closed.

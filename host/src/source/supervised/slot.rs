@@ -1,6 +1,6 @@
 //! Connection slots: a slot keeps one connection, which sessions share or which belongs to one session.
 //!
-//! A slot does nothing by itself. A caller that wants a connection starts the slot's driver ([`super::drive`]) if none
+//! A slot does nothing on its own. A caller that wants a connection starts the slot's driver ([`super::drive`]) if none
 //! runs, and waits.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -52,7 +52,7 @@ pub(super) enum WaitPolicy {
     NotIfDown,
     /// Waits until the next attempt has failed. If the last attempt failed or the connection was lost, waits only for
     /// an attempt that is due and has not begun, because a list can be built without the source. Does not wait for a
-    /// source that has to prove that it is alive.
+    /// source that must prove that it is alive.
     OnlyIfDue,
     /// Waits until the next attempt has failed.
     NextAttempt,

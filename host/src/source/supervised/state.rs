@@ -189,7 +189,7 @@ impl<D: Connector> SupervisorState<D> {
         wait_policy == WaitPolicy::OnlyIfDue && client.capabilities() == Json::empty_object() && !self.has_own(client)
     }
 
-    /// Gives a session's slot a place, for which another may have to give up its own.
+    /// Gives a session's slot a place, for which another slot may lose its own.
     pub(super) fn place(self: &Arc<Self>, slot: &Arc<ConnectionSlot>) -> Result<(), SourceError> {
         let (new, leaving) = self.own().place(slot).map_err(|full| {
             let (count, owner) = match full {

@@ -165,7 +165,7 @@ async fn what_a_caller_leaves_unread_has_a_bound_and_the_latest_of_it_is_kept() 
     assert!(second.resume(id("1-3")).is_none(), "the other two messages of the second have taken the room");
     let mut latest = second.resume(id("1-4")).unwrap();
     assert_eq!(next(&mut latest).await, expected("1-5", &format!("{:0100}", 5)));
-    // What is read again takes no room of it, nor does what is forgotten.
+    // Messages that are read again take none of its room, nor do forgotten ones.
     while !held(800) {
         tokio::task::yield_now().await;
     }

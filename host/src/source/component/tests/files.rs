@@ -1,4 +1,4 @@
-//! What a component can do with the files of the folders that it is granted.
+//! A component's access to the files of the folders that it is granted.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Connections that sessions have to themselves: made at first use, closed when idle, and closed to make room for
+//! Connections that belong to one session each: made at first use, closed when idle, and closed to make room for
 //! others.
 
 use futures_util::future::BoxFuture;

@@ -55,8 +55,8 @@ impl Mood {
     }
 }
 
-/// The behaviour of the source, connection by connection, of which the last is used for all further ones; and a record
-/// of what happened.
+/// The behaviour of the source for each connection, the last of which is used for all further ones; and a record of
+/// what happened.
 #[derive(Default)]
 pub(super) struct World {
     pub(super) moods: Mutex<VecDeque<Mood>>,
