@@ -83,8 +83,8 @@ impl Agent {
 /// A way to reach the agent and the person behind it, while one of its calls is open or between calls.
 ///
 /// The methods return their futures in boxes themselves. The macro `async_trait` would add bounds between lifetimes,
-/// under which the compiler remembers nothing of what it has proved: for each method it would prove anew that all
-/// behind a session can be sent to another thread, which was most of the time in which the library was compiled.
+/// which keep the compiler from caching its proofs: for each method it would prove anew that everything behind a
+/// session is `Send`, which took most of the library's compile time.
 pub trait AgentPeer: Send + Sync {
     /// Passes on a notification that belongs to the call. Waits until there is room for it.
     fn notify(&self, notification: Notification) -> BoxFuture<'_, ()>;
@@ -123,7 +123,7 @@ pub fn report_progress<'a>(peer: &'a dyn AgentPeer, token: &Json, message: &str)
     peer.notify(Notification { method: Method::NotificationsProgress, params })
 }
 
-/// A peer without a person, for programs that call by themselves. It drops progress; a question waits for an answer
+/// A peer without a person, for programs that make calls themselves. It drops progress; a question waits for an answer
 /// from another terminal or from `Inbox::answer`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoAgent;
@@ -147,7 +147,7 @@ impl AgentPeer for NoAgent {
 /// The way in which an agent can put a question to a person.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Elicitation {
-    /// Not at all.
+    /// The agent cannot do so.
     None,
     /// By a request from the broker on its connection (2025-06-18, 2025-11-25).
     Request,

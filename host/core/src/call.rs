@@ -1,4 +1,4 @@
-//! The domain: what a call is, who makes it, what it could do, how it ended.
+//! The domain: a call, its caller, its possible effects and its outcome.
 
 mod budget;
 mod cause;

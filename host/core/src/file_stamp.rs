@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// shows in no time of the file, and the coarsest clock that is in use ticks every two seconds.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// The facts by which a change of a file is noticed. Whoever sets the modification time back cannot set the time of the
-/// last change. What a program writes to a file that it has mapped into its memory may show in neither.
+/// The facts by which a change of a file is noticed. A program that sets the modification time back cannot set the time
+/// of the last change. A write through a memory mapping of the file may show in neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStamp {
     place: (u64, u64),

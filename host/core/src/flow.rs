@@ -1,5 +1,5 @@
-//! Information flow: what a plugin can ask about the results that a session has seen, and about the results that the
-//! arguments of a call came from.
+//! Information flow: the facts that a plugin can query about the results that a session has seen, and about the results
+//! that the arguments of a call came from.
 
 use std::fmt;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ pub struct StatedFlow {
 }
 
 impl StatedFlow {
-    /// Returns the information flow of a call of which nothing is known: everything may have been seen, and the call
+    /// Returns the information flow of a call about which nothing is known: everything may have been seen, and the call
     /// can have every effect.
     #[must_use]
     pub fn unknown() -> Self {

@@ -186,7 +186,7 @@ impl Item {
         Self::unlisted((source, tags), ItemKind::Resource, uri, exposed)
     }
 
-    /// Returns a tool of which only the names are known: the one at its source, and the one that the agent sees.
+    /// Returns a tool with only its names known: the one at its source, and the one that the agent sees.
     #[must_use]
     pub fn unlisted_tool(source: &SourceName, name: &str, exposed: &str) -> Self {
         Self::unlisted((source, &[]), ItemKind::Tool, name, exposed)
@@ -270,7 +270,7 @@ pub fn title_of(definition: &Json) -> Option<String> {
     titles.into_iter().flatten().find(|title| !title.is_empty())
 }
 
-/// The `ToolAnnotations` of MCP, which are claims of the source. `None` if the source says nothing.
+/// The `ToolAnnotations` of MCP, which are claims of the source. `None` if the source makes none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ToolAnnotations {

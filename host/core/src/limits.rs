@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// The longest time that a source may take to exit by itself before it is killed: long enough to flush a file, short
+/// The longest time that a source may take to exit on its own before it is killed: long enough to flush a file, short
 /// enough that Ctrl-C feels immediate.
 pub const CLOSE_DEADLINE: Duration = Duration::from_secs(3);
 
@@ -51,7 +51,7 @@ pub const SOURCE_MEMORY_BYTES: u64 = 64 << 20;
 /// be a file descriptor of the broker, which may have fewer: see `descriptors`.
 pub const WASI_HANDLES: usize = 256;
 
-/// Handles of all kinds that an instance may hold at once, of which it can make some itself: a component may define
+/// Handles of all kinds that an instance may hold at once. It can make some of them itself: a component may define
 /// resources. Each takes some 24 bytes of the host, which no limit of memory counts.
 pub const COMPONENT_HANDLES: usize = 10_000;
 

@@ -249,7 +249,7 @@ impl Lockfile {
         lock.save(data_dir)
     }
 
-    /// Writes the lock file, completely or not at all.
+    /// Writes the lock file atomically.
     ///
     /// # Errors
     /// If the folder or the file cannot be written.

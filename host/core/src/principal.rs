@@ -10,16 +10,16 @@ use crate::escape::is_hidden;
 /// The longest principal, in bytes.
 pub const MAX_PRINCIPAL_BYTES: usize = 256;
 
-/// The principals that the fronts and the command line give: these words, alone or with a colon and a name after them.
+/// The principals that the fronts and the command line give: these words, or these followed by a colon and a name.
 const RESERVED: [&str; 8] = ["local", "token", "jwt", "cli", "anonymous", "demo", "evaluate", "learn"];
 
-/// The identity of a caller: what it may do follows from its profile, and what people answered for it counts for all of
-/// its sessions.
+/// The identity of a caller. Its permissions follow from its profile, and people's answers for it count for all of its
+/// sessions.
 ///
-/// Fronts say `local` (the user who started the broker), `token`, `token:NAME` and `jwt:SUBJECT`. A program that embeds
-/// the broker makes its own of text: 1 to 256 bytes without hidden characters, which are none of these and do not begin
-/// with `cli`, `anonymous`, `demo`, `evaluate` or `learn`, alone or before a colon. [`Principal::local`] is for programs
-/// that act for the user who started them, and has what that user answered.
+/// Fronts use `local` (the user who started the broker), `token`, `token:NAME` and `jwt:SUBJECT`. A program that embeds
+/// the broker makes its own from text: 1 to 256 bytes without hidden characters, other than the above, and not `cli`,
+/// `anonymous`, `demo`, `evaluate` or `learn`, also not before a colon. [`Principal::local`] is for programs that act
+/// for the user who started them, and has that user's answers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Principal(Arc<str>);
 
@@ -42,7 +42,7 @@ pub enum PrincipalError {
 }
 
 impl Principal {
-    /// Returns the local user, who started the program: what the stdio front says.
+    /// Returns the local user, who started the program, as the stdio front names it.
     #[must_use]
     pub fn local() -> Self {
         Self::established("local")

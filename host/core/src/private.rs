@@ -214,8 +214,8 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), NotPrivate> {
     write().map_err(|error: io::Error| NotPrivate::io(path, error))
 }
 
-/// Takes an exclusive lock on a file, which is held until the returned file is dropped, and creates the file if there is
-/// none. Blocks while another process holds the lock. What is in the file stays.
+/// Takes an exclusive lock on a file, which is held until the returned file is dropped, and creates the file if there
+/// is none. Blocks while another process holds the lock. The content of the file stays.
 ///
 /// # Errors
 /// [`NotPrivate::Link`] and [`NotPrivate::Kind`] if the path leads elsewhere, or to no file; [`NotPrivate::Io`].
@@ -225,7 +225,7 @@ pub fn lock(path: &Path) -> Result<File, NotPrivate> {
     Ok(file)
 }
 
-/// Opens a file that is to be locked, and creates it if there is none. What is in it stays, and no symbolic link is
+/// Opens a file that is to be locked, and creates it if there is none. Its content stays, and no symbolic link is
 /// followed.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 //! error codes and HTTP headers.
 //!
 //! Every name that the specification defines is written here and nowhere else, so that a new revision is an edit of one
-//! folder. What a message means to the broker is decided elsewhere.
+//! folder. The meaning of a message to the broker is decided elsewhere.
 
 mod asking;
 mod buffer;

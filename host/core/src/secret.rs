@@ -1,6 +1,6 @@
 //! Secrets: values that sources are given, and that appear in no configuration, no log and no message.
 //!
-//! They are kept in one file in the data folder, readable by its owner alone. A value leaves this module only as a
+//! They are kept in one file in the data folder, readable only by its owner. A value leaves this module only as a
 //! [`SecretString`], whose `Debug` does not show it and which has no `Display`.
 
 use std::collections::BTreeMap;

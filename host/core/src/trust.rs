@@ -22,7 +22,7 @@ pub use crate::private::NotPrivate;
 /// The file name of a configuration that is found in a folder.
 pub const CONFIG_FILE: &str = "portcullis.toml";
 
-/// The name of the data folder beside a configuration that names no other.
+/// The name of the data folder next to a configuration that names no other.
 pub const DATA_FOLDER: &str = ".portcullis";
 
 /// The names under which brokers find files that they trust.
@@ -45,7 +45,7 @@ const MAX_FILE_BYTES: u64 = 64 << 20;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrustError {
-    /// The state folder, or the file in it, is not this user's alone.
+    /// The state folder, or the file in it, is not private to this user.
     #[error(transparent)]
     Private(#[from] NotPrivate),
     /// The file was not written by this version.
@@ -66,8 +66,8 @@ pub struct TrustRecord {
     pub digest: Digest,
     /// The time at which the user trusted the configuration, in RFC 3339.
     pub at: String,
-    /// The effects that the configuration had then: what it started, reached, read and wrote, as `Config::effects`
-    /// lists them.
+    /// The effects that the configuration had then: the programs it started and the places it reached, read and wrote,
+    /// as `Config::effects` lists them.
     pub effects: Vec<String>,
     /// Its data folder. `None` once the folder was no longer in its place: it may have been replaced, or its content
     /// changed.
@@ -148,8 +148,8 @@ impl TrustStore {
         })
     }
 
-    /// Creates the data folder of a trusted file and records it, if there is none. Returns whether the folder that then
-    /// exists is the one on record.
+    /// Creates and records the data folder of a trusted file, if it does not exist. Returns whether the folder that
+    /// then exists is the one on record.
     ///
     /// # Errors
     /// If the state folder cannot be used, or the data folder cannot be created.

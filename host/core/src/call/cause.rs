@@ -106,7 +106,7 @@ impl Cause {
         Self { source: Some(Arc::new(error)), ..self }
     }
 
-    /// Returns the text for the ledger: the broker's own words alone.
+    /// Returns the text for the ledger: only the broker's own words.
     #[must_use]
     pub fn recorded(&self) -> String {
         let own = self.parts.iter().filter_map(|part| match part {

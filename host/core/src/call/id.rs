@@ -21,7 +21,7 @@ macro_rules! ulid_id {
                 Self(ulid::Ulid::generate().to_string().into())
             }
 
-            /// Returns the identifier that a record contains. `None` if the text is no ULID.
+            /// Returns the identifier that a record contains. `None` if the text is not a ULID.
             #[must_use]
             pub fn recorded(text: &str) -> Option<Self> {
                 text.parse::<ulid::Ulid>().is_ok().then(|| Self(text.into()))

@@ -16,10 +16,11 @@ pub struct Params {
 }
 
 impl Params {
-    /// The members that a retry carries beside the request that it repeats (2026-07-28, "Multi Round-Trip Requests").
+    /// The members that a retry carries in addition to the request that it repeats (2026-07-28, "Multi Round-Trip
+    /// Requests").
     pub const OF_RETRIES: [&str; 2] = ["requestState", "inputResponses"];
 
-    /// Parses the parameters of a request of this method. Parameters that are no object have no members.
+    /// Parses the parameters of a request of this method. Parameters that are not an object have no members.
     #[must_use]
     pub fn parse(method: &Method, whole: Json) -> Self {
         let [state, responses] = Self::OF_RETRIES;

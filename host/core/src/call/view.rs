@@ -112,7 +112,7 @@ impl CallView {
         &self.call.arguments
     }
 
-    /// Returns who calls.
+    /// Returns the caller.
     #[must_use]
     pub fn principal(&self) -> &Principal {
         &self.call.caller.principal
@@ -181,8 +181,8 @@ impl CallView {
         self.call.earlier
     }
 
-    /// Returns the limits of the budget of the caller's profile, with what is left of each. None if the profile has no
-    /// budget, and in the phase `list`.
+    /// Returns the limits of the budget of the caller's profile, with the remainder of each. Empty if the profile has
+    /// no budget, and in the phase `list`.
     #[must_use]
     pub fn budget(&self) -> &[BudgetLimit] {
         &self.call.budget

@@ -78,7 +78,7 @@ impl CachedLockfile {
         let stamp = || std::fs::symlink_metadata(&path).ok().map(|file| FileStamp::of(&file));
         let before = stamp().filter(|file| file.is_settled(now));
         let Some(text) = Lockfile::read(&path)? else { return Ok(Arc::new(Lockfile::empty())) };
-        // One that was changed or exchanged while it was read is read again by whoever needs it next.
+        // A file that was changed or replaced while it was read is read again when next needed.
         let file = before.filter(|before| stamp() == Some(*before));
         let digest = Digest::of(text.as_bytes());
         let known = self.kept.lock().as_ref().filter(|kept| kept.text == digest).map(|kept| Arc::clone(&kept.lock));

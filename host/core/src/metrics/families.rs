@@ -10,7 +10,7 @@ pub type OwnedLabels = Vec<(&'static str, String)>;
 pub struct MetricFamily {
     /// The name, in Prometheus' spelling.
     pub name: String,
-    /// What it shows, for people.
+    /// The description for people.
     pub help: String,
     /// Its series.
     pub series: MetricSeries,

@@ -1,7 +1,7 @@
 //! The members by which a result asks for input (2026-07-28, "Multi Round-Trip Requests"), as any parser may read them.
 //!
-//! The broker itself asks by these members. A source that got them past it in another spelling, twice, or beside a key
-//! that cannot be read would put a form of its own before a person, in the broker's name.
+//! The broker itself asks by these members. A source that got them past it in another spelling, twice, or next to an
+//! unreadable key could show a person its own form in the broker's name.
 
 use super::Json;
 
@@ -13,7 +13,7 @@ const REQUESTS: &str = "inputRequests";
 /// The value of `resultType` with which a result asks.
 const INPUT_REQUIRED: &str = "input_required";
 
-/// The members of a result that say of which kind it is, and whether it asks.
+/// The members of a result that state its kind, and whether it asks.
 #[derive(Debug, Default)]
 pub struct AskingMembers {
     /// True for an object with a key that cannot be read. Nobody can say what it has.

@@ -166,7 +166,7 @@ fn check(scanner: &mut JsonScanner<'_>, paired: bool) -> Option<Result<(), Canon
     }
 }
 
-/// Refuses sorted members of which two have the same key.
+/// Refuses sorted members if two have the same key.
 fn refuse_duplicate_keys(members: &[(Cow<'_, str>, &str)]) -> Result<(), CanonicalError> {
     let twins = members.windows(2).find(|pair| matches!(pair, [a, b] if a.0 == b.0));
     let key = twins.and_then(|pair| pair.first()).map(|(key, _)| key.to_string());
@@ -189,7 +189,7 @@ fn write_string(quoted: &str, out: &mut String) -> Result<(), CanonicalError> {
     Ok(())
 }
 
-/// Returns the error for text that is not valid, of which no [`Json`] is made.
+/// Returns the error for invalid text, which never becomes a [`Json`].
 fn unreadable() -> CanonicalError {
     CanonicalError::Json("the text cannot be read".to_owned())
 }

@@ -34,7 +34,7 @@ impl RpcError {
     pub const UNSUPPORTED_VERSION: i64 = -32022;
     /// The resource does not exist (before 2026-07-28, which uses [`RpcError::INVALID_PARAMS`]).
     pub const RESOURCE_NOT_FOUND: i64 = -32002;
-    /// A person has to open the pages in `data` first (2025-11-25).
+    /// A person must open the pages in `data` first (2025-11-25).
     pub const URL_ELICITATION_REQUIRED: i64 = -32042;
     /// The gate refused the call; `data.code` says why. The code is in the range that JSON-RPC leaves to
     /// implementations.

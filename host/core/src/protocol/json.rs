@@ -209,13 +209,13 @@ impl Json {
     pub fn long_string(&self, start: usize) -> Option<LongString> {
         let place = self.place();
         let (text, surplus) = place.scanner_at(start).known_string()?;
-        // The quotes are no part of the content.
+        // The quotes are not part of the content.
         let characters = text.chars().count().checked_sub(2 + surplus)?;
         Some(LongString { bytes: text.len(), characters })
     }
 
-    /// Converts to a [`serde_json::Value`], faithfully or not at all: text that a `Value` cannot represent (`1e999`,
-    /// more digits than a float holds, a duplicate key) becomes a string that holds the text. All code that shows
+    /// Converts to a [`serde_json::Value`], either faithfully or as a string: text that a `Value` cannot represent
+    /// (`1e999`, more digits than a float holds, a duplicate key) becomes a string with that text. All code that shows
     /// payloads to people uses this function, so that they read what the source will read.
     #[must_use]
     pub fn to_value(&self) -> serde_json::Value {

@@ -1,6 +1,6 @@
 //! JSON-RPC messages: how their envelope is read from bytes and written to bytes.
 //!
-//! A broker must pass on what it does not understand. A message is therefore parsed only as deep as the broker has to
+//! A broker must pass on what it does not understand. A message is therefore parsed only as deep as the broker must
 //! look (id, method, and slices of the rest); everything else stays the bytes that were received: unknown fields, key
 //! order, number spelling. Rewriting one value splices the text around it.
 //!
@@ -21,7 +21,7 @@ pub const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 pub const MAX_NESTING: usize = 128;
 
 /// The most members of objects and items of arrays that one message may have, in all of them together: more than any
-/// model can read. Whoever looks for a member keeps some 80 bytes for each, where six bytes of text can be one.
+/// model can read. A search for a member keeps some 80 bytes for each, though a member can be six bytes of text.
 pub(super) const MAX_VALUES: usize = 500_000;
 
 /// The size in bytes from which a payload is passed on without being copied. Below it, one write is cheaper than three.

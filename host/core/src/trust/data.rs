@@ -1,4 +1,4 @@
-//! The identity of a data folder. A path only says where a folder is, and anyone who may write around it can put
+//! The identity of a data folder. A path only tells where a folder is, and anyone who may write next to it can put
 //! another one there.
 
 use std::fs::{DirBuilder, File};

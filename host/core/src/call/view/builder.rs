@@ -10,8 +10,8 @@ use crate::name::{ProfileName, SourceName};
 use crate::principal::Principal;
 use crate::protocol::{Json, Method};
 
-/// A builder of a call that no agent has made, for the test of a policy. What is not set is as strict as it can be: the
-/// call is risky, and nothing is known of the results that its session has seen.
+/// A builder of a call that no agent has made, for the test of a policy. Unset properties are as strict as possible:
+/// the call is risky, and nothing is known about the results that its session has seen.
 #[derive(Debug)]
 #[must_use = "only `build` makes the call"]
 pub struct CallViewBuilder {
@@ -66,7 +66,7 @@ impl CallViewBuilder {
         Self { definition: Json::of(definition), ..self }
     }
 
-    /// Sets who calls.
+    /// Sets the caller.
     pub fn principal(self, principal: Principal) -> Self {
         Self { principal, ..self }
     }

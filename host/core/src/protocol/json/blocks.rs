@@ -27,7 +27,7 @@ pub(super) fn string(bytes: &[u8], start: usize) -> Option<StringFacts> {
         let rest = bytes.get(at..)?;
         let block = match rest.first_chunk() {
             Some(block) => block,
-            // What pads the last block is a control character, so that a string without an end is refused.
+            // The padding of the last block is a control character, so that a string without an end is refused.
             None if rest.is_empty() => return None,
             None => {
                 padded.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
@@ -136,7 +136,7 @@ fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
 /// Checks that the escapes of surrogates come in pairs.
 #[derive(Default)]
 struct Surrogates {
-    /// The position at which the `u` of the second half has to be.
+    /// The position at which the `u` of the second half must be.
     wanted: Option<usize>,
     unpaired: bool,
 }

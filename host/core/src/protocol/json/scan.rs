@@ -25,7 +25,7 @@ impl<'a> ValuePlace<'a> {
         Self { text: text.get(..range.end).unwrap_or_default(), start: range.start, findings }
     }
 
-    /// Returns the place of a whole text, of which nothing is known.
+    /// Returns the place of a whole text about which nothing is known.
     #[cfg(test)]
     pub(super) fn whole(text: &'a str) -> Self {
         Self { text, start: 0, findings: None }
@@ -257,7 +257,7 @@ mod tests {
 
     use super::*;
 
-    /// What a parser that checks everything finds.
+    /// The members that a fully checking parser finds.
     struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
     impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {

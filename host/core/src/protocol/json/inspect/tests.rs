@@ -28,7 +28,7 @@ fn check(text: &str) {
     same_parts(&Json::parse(text.to_owned()).unwrap());
 }
 
-/// Compares the parts of a value with those of the same text of which nothing is known.
+/// Compares the parts of a value with those of the same text with nothing known about it.
 fn same_parts(json: &Json) {
     let plain = Json::from_valid(json.as_str().to_owned());
     assert_eq!(json.members(), plain.members());
