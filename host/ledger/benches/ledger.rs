@@ -1,4 +1,5 @@
-//! Measures what a durable record costs: with one caller, when 64 callers share the disk, and beside the disk itself.
+//! Measures what a durable record costs: with one caller, when 64 callers share the disk, and compared with the disk
+//! itself.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench")]
 
 use std::fs::{File, OpenOptions};
@@ -61,7 +62,7 @@ async fn call(ledger: &Ledger, run: &SessionId) {
     slot.record(Event::new(EventKind::ToolCompleted, outcome).in_run(run).to_call(&call));
 }
 
-/// The number of calls of which the processor time is measured.
+/// The number of calls whose processor time is measured.
 const MEASURED: u32 = 20_000;
 
 /// Returns the time that all threads of this process have run.

@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Appends calls of 5 people, 20 sources and 400 tools, of which each hundredth is denied and each thousandth fails.
+/// Appends calls of 5 people, 20 sources and 400 tools, where every hundredth is denied and every thousandth fails.
 fn write(dir: &Path, calls: u64) -> Result<(), Box<dyn Error>> {
     let begun = Instant::now();
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(async {
@@ -107,7 +107,7 @@ async fn call(ledger: &Ledger, run: &SessionId, number: u64) {
     slot.record(Event::new(EventKind::ToolCompleted, outcome).in_run(run).to_call(&call));
 }
 
-/// Verifies the ledger, and goes on from what earlier verifications found good.
+/// Verifies the ledger, resuming after the parts that earlier verifications found good.
 fn verify(dir: &Path, state: &Path) -> Result<(), Box<dyn Error>> {
     let begun = Instant::now();
     let mut verified = VerifiedSegments::load(state, dir)?;
@@ -120,7 +120,7 @@ fn verify(dir: &Path, state: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Signs the ledger and proves records of it, going on from what earlier verifications found good.
+/// Signs the ledger and proves records of it, resuming after the parts that earlier verifications found good.
 fn sign(dir: &Path, state: &Path) -> Result<(), Box<dyn Error>> {
     let (key, keys) = (CheckpointKey::open(state)?, CheckpointKey::trusted(state)?);
     let begun = Instant::now();
@@ -194,7 +194,7 @@ fn ask(dir: &Path, words: &str) -> Result<(), Box<dyn Error>> {
     answer(&reader, &range, &any, u32::MAX, "calls of the last two seconds")
 }
 
-/// Asks for calls, and prints how many there were and how long the answer took, of which how much on the processor.
+/// Asks for calls, and prints how many there were and how long the answer took, in total and on the processor.
 fn answer(
     reader: &LedgerReader,
     range: &CallRange,

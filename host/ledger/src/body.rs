@@ -28,7 +28,7 @@ pub trait Fact {
     /// Appends the canonical text of the value.
     ///
     /// # Errors
-    /// [`CanonicalError`] if it has none. What was appended is a value nevertheless, with `null` where one is missing.
+    /// [`CanonicalError`] if it has none. The appended text is still a value, with `null` in each missing place.
     fn write(&self, out: &mut String) -> Result<(), CanonicalError>;
 }
 

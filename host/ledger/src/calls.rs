@@ -40,7 +40,7 @@ pub enum RecordedOutcome {
     Denied,
     /// The source answered, and the gate refused to give the answer to the agent.
     Withheld,
-    /// A person was asked, and the call did not go on yet.
+    /// A person was asked, and the call has not continued yet.
     Asked,
     /// A person was asked, and the agent was told to send the call again once they have answered.
     Deferred,
@@ -105,7 +105,7 @@ impl RecordedOutcome {
     }
 }
 
-/// A call in one line: who called what, and how it ended.
+/// A call in one line: the caller, the item and the outcome.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CallEntry {

@@ -218,7 +218,7 @@ fn read_line(path: &Path) -> Option<String> {
     Some(text)
 }
 
-/// Opens a lock file. What is no file counts as none: a broker makes neither a link nor a named pipe.
+/// Opens a lock file. Anything but a regular file counts as missing: a broker makes neither links nor named pipes.
 fn open(path: &Path) -> Option<File> {
     regular_file::open(path, Symlinks::Refuse).ok().flatten()
 }

@@ -12,7 +12,7 @@ use super::segment::{self, Segments};
 use super::storage::{Storage as _, StorageLimits, StorageLock};
 use super::{LedgerError, chain, evidence, legacy, sealed_body, state};
 
-/// The files of a ledger, which nobody removes until this is dropped. Brokers may go on writing.
+/// The files of a ledger, which nobody removes until this is dropped. Brokers may continue to write.
 pub struct LedgerFiles {
     data_dir: PathBuf,
     _nothing_is_removed: Option<StorageLock>,
@@ -45,9 +45,8 @@ impl LedgerFiles {
         Ok(Self { data_dir: data_dir.to_owned(), _nothing_is_removed: nothing_is_removed })
     }
 
-    /// Calls `copy` with the path of each file in the data folder and its content, and returns their number. What says
-    /// how far a chain had come is copied before the files of chains are listed, so that the copy has at least that
-    /// much.
+    /// Calls `copy` with the path of each file in the data folder and its content, and returns their number. The record
+    /// of a chain's length is copied before the files of chains are listed, so that the copy has at least that much.
     ///
     /// # Errors
     /// The error of `copy`, or the [`LedgerError`] that occurred.

@@ -1,6 +1,6 @@
 //! Definitions of items that are called. A record of a call names the digest of its item's definition; the definition
-//! itself is recorded beside it, once a day, so that what the digest stands for can be read later, and policies can
-//! judge the call again.
+//! itself is recorded separately, once a day, so that the digest can be resolved later, and policies can judge the call
+//! again.
 
 use std::collections::HashSet;
 

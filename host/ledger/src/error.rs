@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::record::MAX_RECORD_BYTES;
 use super::work::QUEUE;
 
-/// The free space in bytes below which a ledger cannot be opened: what SQLite maps beside a database that has a
+/// The free space in bytes below which a ledger cannot be opened: the size that SQLite maps next to a database with a
 /// write-ahead log.
 const LEAST_SPACE: u64 = 32 * 1024;
 
@@ -14,7 +14,7 @@ const LEAST_SPACE: u64 = 32 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LedgerError {
-    /// A file or folder beside the database cannot be used.
+    /// A file or folder next to the database cannot be used.
     #[error("cannot {act} {path:?}: {cause}")]
     File {
         /// The action that was attempted, such as `create`, `read` or `lock`.

@@ -38,7 +38,7 @@ pub(super) fn create(path: &Path, content: &[u8]) -> Result<bool, LedgerError> {
     }
 }
 
-/// Checks that a database and the files that SQLite keeps beside it are regular files, if they exist: SQLite follows
+/// Checks that a database and the files that SQLite keeps next to it are regular files, if they exist: SQLite follows
 /// links, and waits for a named pipe.
 pub(super) fn check_database(path: &Path) -> Result<(), LedgerError> {
     for suffix in ["", "-journal", "-shm", "-wal"] {

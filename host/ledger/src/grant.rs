@@ -14,7 +14,7 @@ use super::{Event, Ledger, LedgerError};
 pub struct GrantBinding {
     /// The principal who calls.
     pub principal: String,
-    /// The identity of the source: what it is, not only its name.
+    /// The identity of the source, which is more than its name.
     pub source: String,
     /// The digest of the tool's definition.
     pub definition: Digest,
@@ -122,7 +122,7 @@ impl ApprovalGrant {
 }
 
 impl Ledger {
-    /// Stores a grant, after the records that say who gave it. It is stored before them as one that is not valid: where
+    /// Stores a grant, after the records that name its giver. It is stored before them as one that is not valid: where
     /// no grant can be stored, nothing is recorded of one.
     ///
     /// # Errors

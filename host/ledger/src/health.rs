@@ -39,7 +39,7 @@ impl LedgerHealth {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Returns how many records were ever lost. What counts as recorded may be among those of which the number is new.
+    /// Returns how many records were ever lost. Records that count as written may be among those newly counted here.
     pub(super) fn lost_ever(&self) -> u64 {
         self.lost_ever.load(Ordering::Relaxed)
     }

@@ -38,8 +38,8 @@ use super::{LedgerError, legacy, state};
 /// The SQL that creates the tables, indices and views.
 const SCHEMA: &str = include_str!("index/schema.sql");
 
-/// The size of a page of a new index. What a search reads stands together in the index, so that a search from a cold
-/// disk waits for a quarter of the pages that it would read with the default size.
+/// The size of a page of a new index. The data that a search reads lies together in the index, so that a search from a
+/// cold disk waits for a quarter of the pages that it would read with the default size.
 const PAGE_BYTES: u32 = 16 * 1024;
 
 /// The longest wait for another reader that brings the index up to date.
@@ -217,7 +217,7 @@ pub(super) fn remove(data_dir: &Path) {
     for suffix in ["", "-journal", "-shm", "-wal"] {
         let mut file = path(data_dir).into_os_string();
         file.push(suffix);
-        // What cannot be removed is not used either: it is checked when it is opened.
+        // A file that cannot be removed is not used either: it is checked when it is opened.
         let _ = fs::remove_file(file);
     }
 }
@@ -229,7 +229,7 @@ pub(super) fn path(data_dir: &Path) -> PathBuf {
 
 /// Opens the index at a path, which must have our schema or none.
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
-    // What is a link or a pipe is removed like another program's file.
+    // A link or a pipe is removed like another program's file.
     check_database(path).map_err(|error| rusqlite::Error::InvalidPath(error.to_string().into()))?;
     // SQLite gives the database's mode to its side files. If this fails, so does what follows.
     let _ = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
@@ -240,7 +240,7 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     state::retry_busy(BUSY_TIMEOUT, || conn.pragma_update(None, "journal_mode", "WAL"))?;
     // Otherwise SQLite plans some queries anew for each value, which takes longer than the query.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    // It is derived: what a crash of the machine loses is added again.
+    // The index is derived: entries lost in a crash of the machine are added again.
     conn.pragma_update(None, "synchronous", "NORMAL")?;
     let conn = prepare(conn)?;
     let ours = Connection::open_in_memory()?;
@@ -254,7 +254,7 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
 /// Creates the tables if there are none.
 fn prepare(conn: Connection) -> rusqlite::Result<Connection> {
     let is_empty = |conn: &Connection| conn.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0));
-    // Most find it made, and then need not wait for whoever writes it.
+    // Most openers find the tables made, and then need not wait for a writer.
     if is_empty(&conn)? {
         let transaction = Transaction::new_unchecked(&conn, TransactionBehavior::Immediate)?;
         if is_empty(&transaction)? {

@@ -14,7 +14,7 @@
 //!   succeeds begins with a `ledger.gap`. So no intent becomes durable behind an unreported gap.
 //! - The use of a grant is durable before the intent that it allows. Grants and cursors are state, in an SQLite file;
 //!   an index for searches, in another one, is derived from the records and can be deleted at any time.
-//! - A sealed body is read by the holders of an identity alone, and by nobody once its data key is deleted. Whether
+//! - A sealed body can be read only by the holders of an identity, and by nobody once its data key is deleted. Whether
 //!   payloads enter as a [`shape`], sealed or in whole is decided by those who record them.
 
 mod body;
@@ -99,7 +99,7 @@ use work::WorkQueue;
 /// The pause before a failed write is retried if no new record arrives: soon enough for those who monitor the broker.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The longest write after which a call that is alone writes on its own thread: others may have to wait for the thread.
+/// The longest write after which a lone call writes on its own thread: others may need to wait for the thread.
 const QUICK: Duration = Duration::from_millis(1);
 
 /// The time for which a ledger that was found in its place counts as being there, for calls that do not wait for it.
@@ -147,7 +147,7 @@ struct LedgerSetup {
     busy: Duration,
     /// The pause before a failed write is retried if no new record arrives.
     retry: Duration,
-    /// The longest write after which a call that is alone writes on its own thread.
+    /// The longest write after which a lone call writes on its own thread.
     quick: Duration,
     /// Another storage than segments in the data folder.
     storage: Option<Arc<dyn Storage>>,
@@ -224,8 +224,8 @@ impl Ledger {
         .await
     }
 
-    /// Returns a handle of the same ledger whose records name this configuration. What was begun with another handle,
-    /// such as a call, keeps naming that one's.
+    /// Returns a handle of the same ledger whose records name this configuration. A call or other work that was begun
+    /// with another handle keeps naming that one's.
     #[must_use]
     pub fn under(&self, config: Digest) -> Self {
         Self { config: config.to_string().into(), ..self.clone() }

@@ -171,7 +171,7 @@ impl WriteUnit {
     }
 }
 
-/// Reports whether this thread may wait for the disk: others of its runtime then go on.
+/// Reports whether this thread may wait for the disk while others of its runtime continue.
 fn may_block() -> bool {
     let has_others =
         |runtime: Handle| runtime.runtime_flavor() == RuntimeFlavor::MultiThread && runtime.metrics().num_workers() > 1;

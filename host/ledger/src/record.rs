@@ -121,7 +121,7 @@ kinds! {
     CallAsked = "call.asked",
     /// A person answered, or the time to answer ran out.
     CallAnswered = "call.answered",
-    /// The agent was told that a person has to answer first. With that the call has ended: the agent sends it again.
+    /// The agent was told that a person must answer first. With that the call has ended: the agent sends it again.
     CallDeferred = "call.deferred",
     /// An answer was stored for later calls.
     GrantAdded = "grant.added",
@@ -137,7 +137,7 @@ kinds! {
     LockAccepted = "lock.accepted",
     /// A package was resolved and pinned by version and integrity hash.
     PackagePinned = "package.pinned",
-    /// A source was started: what it may access, and which mechanism enforces each limit.
+    /// A source was started: its access, and the mechanism that enforces each limit.
     SourceStarted = "source.started",
     /// A connection to a source changed its state, and why.
     SourceState = "source.state",

@@ -1,4 +1,4 @@
-//! Removed records: what is left of those that were too old, which is everything that the verification of the others
+//! Removed records: the data kept about those that were too old, which is all that the verification of the others
 //! needs. The chain that recorded the removal has the digest of it, so it cannot be changed or added later.
 
 use portcullis_core::digest::{Digest, hex};
@@ -51,7 +51,7 @@ struct Stored {
 }
 
 impl RemovedRecords {
-    /// Returns what is left of a chain of which nothing was removed yet.
+    /// Returns the state of a chain from which nothing was removed yet.
     pub(super) fn none(chain: &str) -> Self {
         let (chain, tip, tree) = (chain.to_owned(), ChainTip::default(), MerkleTree::default());
         Self { chain, tip, segment: 0, until: 0, is_stopped: false, tree, kept: Vec::new() }

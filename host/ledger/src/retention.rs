@@ -1,5 +1,5 @@
-//! Retention: removes records that are older than they have to be kept. What is removed leaves its end and the root of
-//! its tree, and a record of the removal, so that the rest of the ledger can be verified as before.
+//! Retention: removes records older than the retention period. Removed records leave their end, the root of their tree
+//! and a record of the removal, so that the rest of the ledger can be verified as before.
 
 use std::collections::BTreeSet;
 
@@ -17,20 +17,20 @@ use super::{Ledger, LedgerError, blocking};
 pub struct RemovalResult {
     /// The number of records that were removed.
     pub records: u64,
-    /// The number of chains of which some or all were removed.
+    /// The number of chains from which some or all records were removed.
     pub chains: u64,
 }
 
 impl Ledger {
     /// Removes the records that are older than a moment, in milliseconds since the Unix epoch, in whole segments: of
     /// the chains that are sealed, and of this one up to the segment that is being written. Records `records.removed`
-    /// before it removes anything. What is not as it was written stays, because it is evidence. Removes the data keys
-    /// of the days that are older too. Does nothing while somebody verifies the ledger.
+    /// before it removes anything. Altered records stay, because they are evidence. Removes the data keys of the days
+    /// that are older too. Does nothing while somebody verifies the ledger.
     ///
     /// Cancellation safe: a removal that was begun is completed by the next one.
     ///
     /// # Errors
-    /// [`LedgerError`]: what was removed until then is recorded.
+    /// [`LedgerError`]: removals up to then are recorded.
     pub async fn remove_before(&self, moment: u64) -> Result<RemovalResult, LedgerError> {
         let storage = self.inner.storage.clone();
         let Some(_alone) = blocking(move || storage.lock_for_removal()).await? else {
@@ -52,7 +52,7 @@ impl Ledger {
         for chain in chains {
             let (inner, name) = (self.inner.clone(), chain.clone());
             let found = blocking(move || {
-                // The broker's own chain goes on while this reads it.
+                // The broker's own chain grows while this reads it.
                 let is_own = *chain == *inner.chain;
                 let end = chain::witness(&inner.data_dir, &chain).filter(|_| !is_own);
                 Ok(plan_removal(&*inner.storage, &chain, moment, is_own, end))
@@ -86,8 +86,8 @@ impl Ledger {
     }
 }
 
-/// Returns what is left of a chain without its old records, and the number of those that were removed before; `None` if
-/// no segment is old enough. `end` is the last record that the chain must have, according to its lock file.
+/// Returns the rest of a chain without its old records, and the number of earlier removed ones; `None` if no segment is
+/// old enough. `end` is the last record that the chain must have, according to its lock file.
 fn plan_removal(
     storage: &dyn Storage,
     chain: &str,

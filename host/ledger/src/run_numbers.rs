@@ -1,5 +1,5 @@
-//! The numbers of the records of each run, counted from 1, so that whoever gets the records of one run sees whether one
-//! is missing.
+//! The numbers of the records of each run, counted from 1, so that a receiver of the records of one run sees whether
+//! one is missing.
 
 use std::collections::HashMap;
 

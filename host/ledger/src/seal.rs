@@ -1,6 +1,6 @@
 //! Seals. Each broker records in its own chain where the chains ended whose brokers are gone. From then on those are
-//! complete, also where a broker died, and a missing or an additional record is tampering. Who holds a checkpoint of
-//! the sealing chain holds evidence about the sealed ones.
+//! complete, also where a broker died, and a missing or an additional record is tampering. A checkpoint of the sealing
+//! chain is also evidence about the sealed ones.
 
 use std::path::Path;
 

@@ -1,9 +1,9 @@
 //! Sealed bodies: arguments and results that the ledger keeps encrypted, so that only the holder of an identity reads
 //! them.
 //!
-//! Each broker makes a data key a day, and encrypts it for the recipients of its configuration into a file of its own
-//! beside the records; another configuration's recipients have their own. The broker forgets the keys of a day when it
-//! makes the first one of the next. Whoever deletes that file deletes what was sealed with it, and no record changes.
+//! Each broker makes a data key a day, and encrypts it for the recipients of its configuration into a separate file
+//! next to the records; another configuration's recipients have their own. The broker forgets the keys of a day when it
+//! makes the first one of the next. Deleting that file deletes the bodies sealed with it, and no record changes.
 
 mod age_file;
 mod data_key;
@@ -44,14 +44,15 @@ pub(super) struct KeyName {
     number: u32,
 }
 
-/// The data keys of one chain, of which those of the day are in memory.
+/// The data keys of one chain; those of the day are in memory.
 pub(super) struct BodySealer {
     data_dir: PathBuf,
     chain: Arc<str>,
     made: AtomicU32,
     /// A key for each set of recipients.
     current: Mutex<Vec<CurrentKey>>,
-    /// Locked while a key is made and written, so that one is made where several are wanted. Whoever has a key goes on.
+    /// Locked while a key is made and written, so that concurrent requests make only one. A thread that has a key does
+    /// not wait.
     pub(super) making: Mutex<()>,
 }
 

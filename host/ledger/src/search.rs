@@ -189,8 +189,7 @@ fn parts(firsts: &[Vec<u8>], span: &Range<Vec<u8>>) -> Vec<(usize, Range<Vec<u8>
 }
 
 impl LedgerReader {
-    /// Returns the calls of a span of which a record has a text, by reading all of them in the order in which they
-    /// stand.
+    /// Returns the calls of a span that have a record with a text, by reading all records in order.
     fn calls_with_text(&self, span: &Range<Vec<u8>>, text: &TextQuery) -> Result<BTreeSet<Vec<u8>>, SearchError> {
         let mut found = BTreeSet::new();
         for record in self.index().records_of_calls(span)? {

@@ -42,7 +42,7 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
     /// [`LedgerError`] if the place cannot be read, or it is not as it was written.
     fn removed(&self, chain: &str) -> Result<Option<RemovedRecords>, LedgerError>;
 
-    /// Returns the chains of which records were removed.
+    /// Returns the chains from which records were removed.
     ///
     /// # Errors
     /// [`LedgerError`] if the place cannot be read.
@@ -54,7 +54,7 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
     /// [`LedgerError`]; either nothing is removed, or what is left of the records is durable.
     fn remove(&self, removed: &RemovedRecords) -> Result<(), LedgerError>;
 
-    /// Completes removals that a crash interrupted, but for those of which it is not readable what is left.
+    /// Completes removals that a crash interrupted, except where the remaining part is unreadable.
     ///
     /// # Errors
     /// [`LedgerError`] if the place cannot be read or written.
@@ -135,7 +135,7 @@ pub(super) trait ChainReader: Send {
     /// Returns the next records, which were appended together; `None` at the end. More may follow later.
     ///
     /// # Errors
-    /// [`LedgerError`] if they cannot be read. What is not readable as records is not an error but the end.
+    /// [`LedgerError`] if they cannot be read. Data that is not readable as records is not an error but the end.
     fn next(&mut self) -> Result<Option<StoredBatch>, LedgerError>;
 
     /// Moves over the next records without reading their text; `None` at the end.
@@ -150,7 +150,7 @@ pub(super) trait ChainReader: Send {
     /// As for [`ChainReader::next`].
     fn end(&mut self) -> Result<ChainEnd, LedgerError>;
 
-    /// Returns the place of the next records, from which another reader can go on.
+    /// Returns the place of the next records, from which another reader can continue.
     fn place(&self) -> ChainPosition;
 
     /// Digests what is read from now on. The digest is that of what is stored before the reader's place.
@@ -167,7 +167,7 @@ pub(super) trait ChainReader: Send {
     }
 }
 
-/// The digest of a segment from its beginning to a place. It can go on from there.
+/// The digest of a segment from its beginning to a place. It can continue from there.
 #[derive(Debug, Clone)]
 pub(super) struct SegmentDigest {
     pub(super) place: ChainPosition,
@@ -175,7 +175,7 @@ pub(super) struct SegmentDigest {
 }
 
 impl SegmentDigest {
-    /// Begins the digest of a segment, of which nothing was read yet.
+    /// Begins the digest of a segment that has not been read yet.
     pub(super) fn of(segment: u32) -> Self {
         Self { place: ChainPosition { segment, offset: 0 }, sha: Sha256::new() }
     }

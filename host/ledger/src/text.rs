@@ -10,7 +10,7 @@ use std::iter::Peekable;
 use memchr::memmem::Finder;
 use portcullis_core::protocol::string_end;
 
-/// The length from which letters and digits without a break, of which one is a digit, are a long word: an identifier
+/// The length from which an unbroken run of letters and digits, with at least one digit, is a long word: an identifier
 /// has 26 characters, a hash 64.
 const LONG_WORD: usize = 26;
 
@@ -79,7 +79,7 @@ impl TextQuery {
             let (start, end) = (from + found, from + found + self.folded.len());
             let inside = word_that_ends_after(&mut at_start, start).filter(|(first, _)| start > *first);
             if let Some((_, last)) = inside {
-                // What begins before the end of this word is inside it too.
+                // An occurrence that begins before the end of this word is inside it, too.
                 from = last;
                 continue;
             }
@@ -188,7 +188,7 @@ pub(super) fn searchable(record: &str) -> &str {
 
 /// Returns a text in lower case.
 pub(super) fn folded(text: &str) -> Cow<'_, str> {
-    // One that looked no further than the first one would look at each byte alone.
+    // A check that stopped at the first one would look at the bytes one by one.
     let has_uppercase = text.bytes().fold(false, |has, byte| has | byte.is_ascii_uppercase());
     match (text.is_ascii(), has_uppercase) {
         (true, false) => text.into(),

@@ -107,7 +107,8 @@ pub enum ChainStatus {
     },
 }
 
-/// Verifies the whole ledger of a data folder. Blocks for a time in proportion to its size; brokers may go on writing.
+/// Verifies the whole ledger of a data folder. Blocks for a time in proportion to its size; brokers may continue to
+/// write.
 ///
 /// # Errors
 /// [`LedgerError`] if there is nothing to verify or it cannot be read. A damaged file is not an error but
@@ -129,9 +130,9 @@ pub fn verify_against(
     verify_after(data_dir, checkpoints, keys, &mut VerifiedSegments::default())
 }
 
-/// Verifies the ledger as [`verify_against`] does, and goes on from what earlier verifications found good: a segment
-/// whose bytes are still those that were verified is not read again. The ledger must still have every record that was
-/// found before. What is found good is remembered.
+/// Verifies the ledger as [`verify_against`] does, and resumes after the parts that earlier verifications found good: a
+/// segment with unchanged bytes is not verified again. The ledger must still have every record that was found before.
+/// Parts that are found good are remembered.
 ///
 /// # Errors
 /// As for [`verify`].
@@ -192,7 +193,7 @@ pub(super) fn verify_in(
         index::remove(data_dir);
         trouble.get_or_insert(format!("the index has {difference} in chain {chain}; it is made anew"));
     }
-    // What was found before stays a witness against a chain that is bad now.
+    // Earlier findings remain evidence against a chain that is bad now.
     for (chain, segments) in found_good {
         if chains.get(&chain).is_some_and(|(report, _)| report.bad.is_none()) {
             verified.replace(chain, segments);

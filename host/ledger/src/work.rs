@@ -1,7 +1,7 @@
-//! The work of the writer's thread: what it is asked to write, and how it is woken.
+//! The work of the writer's thread: the requests to write, and how it is woken.
 //!
 //! A record that somebody waits for wakes the thread. One that nobody waits for does not, while the thread is about to
-//! look again by itself: so the outcome of a call is written together with the next intent, and costs no wake-up.
+//! look again anyway: so the outcome of a call is written together with the next intent, and costs no wake-up.
 
 use std::mem;
 use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
@@ -173,7 +173,7 @@ impl WorkQueue {
         }
     }
 
-    /// Takes what is queued. Whoever calls this holds the writer, so that items are written in the order of the queue.
+    /// Takes what is queued. The caller holds the writer, so that items are written in the order of the queue.
     pub(super) fn take(&self) -> WriterStep {
         let mut state = self.state.lock();
         let count = state.items.len().min(MAX_BATCH);
@@ -187,7 +187,7 @@ impl WorkQueue {
         }
     }
 
-    /// Takes what is queued, unless somebody waits for some of it, or is about to. Whoever calls this holds the writer.
+    /// Takes what is queued, unless somebody waits for some of it, or is about to. The caller holds the writer.
     pub(super) fn take_if_quiet(&self) -> Option<Vec<WriteUnit>> {
         let mut state = self.state.lock();
         let is_quiet = state.awaited == 0 && !state.is_batching && state.ending.is_none();

@@ -1,5 +1,5 @@
-//! The writer: everything that is waiting is appended at once, with one wait for the disk. A thread of its own writes
-//! for all callers together; a call that is alone writes on the thread that it runs on.
+//! The writer: everything that is waiting is appended at once, with one wait for the disk. A separate thread writes for
+//! all callers together; a lone call writes on the thread that it runs on.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -141,7 +141,7 @@ impl SharedWriter {
         }
     }
 
-    /// Returns the writer, for a caller that writes on its own thread; `None` if its record has to be queued: somebody
+    /// Returns the writer, for a caller that writes on its own thread; `None` if its record must be queued: somebody
     /// else writes or waits, or writing is slow or fails at present.
     pub(super) fn hold(&self) -> Option<HeldWriter<'_>> {
         let writer = self.writer.try_lock().ok()?;

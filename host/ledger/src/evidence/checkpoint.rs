@@ -46,7 +46,7 @@ impl Checkpoint {
         let size = lines.next()?.parse().ok()?;
         let root = STANDARD.decode(lines.next()?).ok()?.try_into().ok()?;
         let checkpoint = Self { chain, size, root };
-        // Further lines are not ours, and a number may be written in one way alone.
+        // Further lines are not ours, and a number may be written in only one way.
         (chain::is_name(&checkpoint.chain) && text == checkpoint.text()).then_some(checkpoint)
     }
 }
@@ -125,11 +125,10 @@ pub fn read_checkpoints(text: &str, keys: &[PublicKey]) -> Result<Vec<SignedChec
 }
 
 /// Verifies the ledger of a data folder and signs checkpoints that cover it: one for each chain that no other chain has
-/// sealed. What is signed is the tree that the verification made, of records that are certainly confirmed: what follows
-/// them may be an append that fails, and that other records replace. `keys` are those with which the checkpoints in the
-/// data folder are checked. The verification goes on from what `verified` remembers, as
-/// [`verify_after`](crate::verify_after) does; otherwise this blocks for a time in proportion to the size of the
-/// ledger. Brokers may go on writing.
+/// sealed. The signed tree is the one that the verification made of certainly confirmed records: any later ones may
+/// belong to an append that fails and be replaced. `keys` are those with which the checkpoints in the data folder are
+/// checked. The verification resumes from the state in `verified`, as [`verify_after`](crate::verify_after) does;
+/// otherwise this blocks for a time in proportion to the size of the ledger. Brokers may continue to write.
 ///
 /// # Errors
 /// [`LedgerError::Damaged`] if the ledger was tampered with, so that nothing false is signed; otherwise the

@@ -1,5 +1,5 @@
-//! The key that signs checkpoints. It lies in the user's state folder and never in a data folder: who can write the
-//! ledger alone cannot sign.
+//! The key that signs checkpoints. It lies in the user's state folder and never in a data folder: write access to the
+//! ledger is not enough to sign.
 
 use std::fmt;
 use std::path::Path;

@@ -97,7 +97,7 @@ pub(crate) fn consistency_ranges(old: u64, new: u64) -> Vec<Range<u64>> {
         ranges.push(beside);
         whole = inside;
     }
-    // The old tree itself is known to who checks the proof.
+    // The checker of the proof knows the old tree itself.
     if whole.start > 0 {
         ranges.push(whole);
     }

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
 
-/// The name of every key of a ledger, as signatures give it. The identifier beside it tells keys apart.
+/// The name of every key of a ledger, as signatures give it. The identifier next to it tells keys apart.
 const KEY_NAME: &str = "portcullis";
 
 /// The type of Ed25519 signatures in signed notes.

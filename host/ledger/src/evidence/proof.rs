@@ -214,10 +214,10 @@ fn decoded(hash: &str) -> Option<RecordHash> {
 }
 
 /// Verifies the ledger of a data folder, and proves that records stand in their chain, with a checkpoint of the chain
-/// as it is now. With an older checkpoint, also proves that the chain goes on where that one ended. `keys` are those
-/// with which the checkpoints in the data folder are checked. The verification goes on from what `verified` remembers,
-/// as [`verify_after`](crate::verify_after) does; otherwise this blocks for a time in proportion to the size of the
-/// ledger. Brokers may go on writing.
+/// as it is now. With an older checkpoint, also proves that the chain continues where that one ended. `keys` are those
+/// with which the checkpoints in the data folder are checked. The verification resumes from the state in `verified`, as
+/// [`verify_after`](crate::verify_after) does; otherwise this blocks for a time in proportion to the size of the
+/// ledger. Brokers may continue to write.
 ///
 /// # Errors
 /// [`LedgerError::Damaged`] if the ledger was tampered with or contradicts the older checkpoint, so that nothing false
@@ -233,7 +233,7 @@ pub fn prove(
     verified: &mut VerifiedSegments,
 ) -> Result<Vec<RecordProof>, LedgerError> {
     let storage = Segments::new(data_dir, StorageLimits::default());
-    // What was verified is still there when it is proved.
+    // The verified records are still there when they are proved.
     let _nothing_is_removed = storage.lock_for_reading()?;
     untampered(data_dir, since.map_or(&[], std::slice::from_ref), keys, verified)?;
     proofs(data_dir, &VerifiedChain::new(&storage, chain, verified.states(chain)), records, since, key)

@@ -15,8 +15,8 @@ use crate::record::ChainedRecord;
 use crate::storage::{ChainEnd, ChainPosition, ChainReader};
 use crate::{LedgerError, chain};
 
-/// The size of SQLite's cache while records are added, in KiB: what a transaction changes fits in, so that each page is
-/// written once.
+/// The size of SQLite's cache while records are added, in KiB: all changes of a transaction fit in, so that each page
+/// is written once.
 const CACHE_KIB: i64 = 64 * 1024;
 
 /// A chain whose records are being added.
@@ -98,7 +98,7 @@ impl RecordIndex {
             }
         }
         for one in &mut pending {
-            // What is damaged or missing may come back.
+            // Damaged or missing records may come back.
             let is_whole = one.reader.end().is_ok_and(|end| !matches!(end, ChainEnd::Damaged(_)));
             one.state.is_ended &= is_whole && one.last >= one.state.written;
         }

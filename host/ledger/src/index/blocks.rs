@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::slices;
 use crate::text::{folded, grams, scalars, searchable};
 
-/// The size of a filter in bytes. A gram's hash has four numbers of 14 bits, each of which names one bit.
+/// The size of a filter in bytes. A gram's hash has four numbers of 14 bits; each names one bit.
 pub(super) const FILTER_BYTES: usize = 1 << 11;
 
 /// The number of bits from which on a filter takes no further calls: three in ten, so that a gram that nobody added is
@@ -18,7 +18,7 @@ const MAX_BITS: u32 = (FILTER_BYTES * 8 / 10 * 3) as u32;
 /// The largest number of calls in a block. A search reads a block within a millisecond or two.
 const MAX_CALLS: u32 = 256;
 
-/// The largest number of texts of which it is remembered that their grams are in a block.
+/// The largest number of texts that are remembered as having their grams in a block.
 const MAX_SEEN: usize = 1 << 16;
 
 /// The number of texts that are compared before their hashes are: most texts of a record are those of the one before.

@@ -11,7 +11,7 @@ use super::blocks::TextFilter;
 use super::vocabulary::CallClass;
 use crate::storage::ChainPosition;
 
-/// The number of classes from which on all calls of a span are looked at, instead of each class by itself.
+/// The number of classes from which on all calls of a span are looked at, instead of each class separately.
 const MAX_MERGED: usize = 10_000;
 
 /// The largest number of calls of one class that are read at once.

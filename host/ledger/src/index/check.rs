@@ -18,8 +18,8 @@ use crate::storage::{ChainPosition, Storage, StoredBatch};
 /// The state of the index at one moment, by chain.
 type KnownChains = HashMap<String, KnownChain>;
 
-/// The state of the index in a chain. The records up to the last one that it has are compared with it. That there are
-/// no more is not believed: a search looks only at what the index has, or adds.
+/// The state of the index in a chain. The records up to the last one that it has are compared with it. The absence of
+/// further records is not believed: a search looks only at records that the index has, or adds.
 #[derive(Debug, Clone, Copy)]
 struct KnownChain {
     /// The number of the last record that the index has, or 0.
@@ -123,7 +123,7 @@ impl IndexCheck {
     pub(crate) fn open(data_dir: &Path, storage: &Arc<dyn Storage>) -> Result<(Self, IndexPlaces), LedgerError> {
         let index = RecordIndex::open_existing(data_dir, Arc::clone(storage))?;
         index.as_ref().map_or(Ok(()), RecordIndex::forget_removed)?;
-        // Brokers and readers go on meanwhile: what was certain before the index was read must be in what it says.
+        // Brokers and readers continue meanwhile: records that were certain before the index was read must be in it.
         let certain = storage.chains()?.into_iter().map(|chain| (ChainState::of(data_dir, &chain).last, chain));
         let certain: HashMap<_, _> = certain.map(|(last, chain)| (chain, last)).collect();
         let mut known = index.as_ref().map(|index| index.known_chains(&certain)).transpose()?;
@@ -180,7 +180,7 @@ impl IndexCheck {
         }
     }
 
-    /// Compares where the index goes on in each chain with what is stored there.
+    /// Compares the place where the index continues in each chain with the records stored there.
     fn compare_places(&mut self, storage: &dyn Storage, known: &mut KnownChains) -> Result<(), LedgerError> {
         let chains = storage.chains()?;
         for (chain, known) in known {
@@ -191,7 +191,7 @@ impl IndexCheck {
                 }
                 continue;
             }
-            // What cannot be read from there on is added by no search.
+            // Unreadable records from there on are never added by a search.
             let next = storage.read(chain, known.place).and_then(|mut reader| reader.skip()).ok().flatten();
             known.is_complete |= next.is_none();
             // One that cannot be read was judged already.

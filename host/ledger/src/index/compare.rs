@@ -66,7 +66,7 @@ pub(super) struct EntryComparison {
     facts: HashMap<i64, (CallClass, String)>,
     /// The blocks whose filters were looked at last; the newest is the last.
     blocks: Vec<ComparedBlock>,
-    /// The calls of which a record was compared, and not yet the one with which they ended.
+    /// The calls with a compared record whose final record was not compared yet.
     calls: HashMap<Vec<u8>, ComparedCall>,
 }
 
@@ -247,7 +247,7 @@ impl EntryComparison {
         rows.collect()
     }
 
-    /// Returns what a record says of its call; `None` if the index has other facts of it.
+    /// Returns the class that a record gives its call; `None` if the index has other facts about it.
     fn own_class(&mut self, entry: &Entry, facts: &IndexedFacts<'_>) -> rusqlite::Result<Option<CallClass>> {
         let (own, outcome) = self.facts_of(entry.facts)?;
         let is_same = (entry.at, entry.error.as_deref(), own.stage, &*outcome)

@@ -25,7 +25,7 @@ pub(crate) struct IndexedFacts<'a> {
     pub(super) outcome: Cow<'a, str>,
 }
 
-/// What a record or a call has of each kind of name.
+/// The names of each kind that a record or a call has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) struct RecordNames<T> {
     pub(crate) principal: T,
@@ -37,7 +37,7 @@ pub(crate) struct RecordNames<T> {
 /// A name, as far as the index knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum FactName<'a> {
-    /// There is none.
+    /// The member is missing.
     #[default]
     Absent,
     /// There is one, which the list of names does not have: somebody outside can choose it, so there may be any number.
@@ -58,7 +58,7 @@ pub(crate) enum CallStage {
     Denied,
 }
 
-/// The members of a body that searches need. A member that is no text is read over.
+/// The members of a body that searches need. A member that is not a text is skipped.
 #[derive(Deserialize, Default)]
 struct Body<'a> {
     #[serde(borrow)]
@@ -84,7 +84,7 @@ struct Body<'a> {
 }
 
 impl<'a> IndexedFacts<'a> {
-    /// Reads the facts of a record. A text that is no record has none, and is shown as damaged when it is read.
+    /// Reads the facts of a record. A text that is not a record has no facts, and is shown as damaged when it is read.
     pub(crate) fn of(text: &'a str) -> Self {
         serde_json::from_str::<RecordMembers<'a>>(text)
             .map_or_else(|_| Self::default(), |members| Self::in_members(&members))
@@ -216,7 +216,8 @@ impl CallStage {
         }
     }
 
-    /// Reports whether a call at this stage may have this outcome. What is open depends on whether its broker lives.
+    /// Reports whether a call at this stage may have this outcome. Whether a call is open depends on whether its broker
+    /// lives.
     pub(crate) fn may_be(self, outcome: RecordedOutcome) -> bool {
         match self {
             Self::Open => matches!(outcome, RecordedOutcome::Running | RecordedOutcome::Abandoned),

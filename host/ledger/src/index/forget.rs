@@ -64,7 +64,7 @@ impl RecordIndex {
         Ok(())
     }
 
-    /// Takes out the first records of a chain. Calls of which records are left have what these say.
+    /// Takes out the first records of a chain. Calls with remaining records have the facts of those.
     fn forget(&self, chain: i64, last: i64) -> rusqlite::Result<()> {
         let sql = "DELETE FROM events WHERE chain = ?1 AND seq <= ?2 RETURNING call";
         let gone: BTreeSet<Option<Vec<u8>>> =

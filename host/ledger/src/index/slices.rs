@@ -1,5 +1,5 @@
 //! The filters of many blocks, bit by bit: which of 512 blocks have a text is known from some dozens of bits of each,
-//! where the filters would have to be read in whole.
+//! instead of by reading the filters in full.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -236,7 +236,7 @@ mod tests {
         conn.execute(sql, params![key(number), filter]).unwrap();
     }
 
-    /// Returns the blocks that may have a text, which must be those of which the filters say so.
+    /// Returns the blocks that may have a text, which must be those whose filters say so.
     fn found(index: &RecordIndex, text: &str) -> Vec<usize> {
         let (text, firsts) = (TextQuery::new(text), index.blocks().unwrap());
         let by_filter = |first: &Vec<u8>| {
@@ -283,7 +283,7 @@ mod tests {
         index.conn.execute("DELETE FROM blocks WHERE first < ?1", [key(100)]).unwrap();
         forget(&index.conn).unwrap();
         assert_eq!(groups(&index), 1);
-        // What comes before the first block that is left has every text.
+        // Blocks before the first remaining one count as having every text.
         assert_eq!(found(&index, "a later record"), [0, 701 - 100]);
         assert!(agree(&index.conn).unwrap());
     }

@@ -19,7 +19,7 @@ const MAX_NAMES: i64 = 20_000;
 /// The number of runs whose numbers are kept in memory.
 const MAX_SESSIONS: usize = 100_000;
 
-/// The class of a call: what it has of everything that searches ask for.
+/// The class of a call: its values of everything that searches filter by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) struct CallClass {
     pub(crate) names: RecordNames<i64>,

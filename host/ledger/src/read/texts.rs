@@ -19,7 +19,7 @@ pub(super) struct RecordTexts {
     storage: Arc<dyn Storage>,
     /// The newest is the first.
     read: VecDeque<ReadRecords>,
-    /// The reader that goes on after the records that were read last, and its chain.
+    /// The reader that continues after the last records read, and its chain.
     reader: Option<(String, Box<dyn ChainReader>)>,
 }
 

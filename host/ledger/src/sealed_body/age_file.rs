@@ -34,7 +34,7 @@ pub fn new_identity() -> Option<(Identity, Recipient)> {
     Some((identity, recipient))
 }
 
-/// Encrypts a content of at most 64 KiB for some recipients; `None` if one of them is no usable key.
+/// Encrypts a content of at most 64 KiB for some recipients; `None` if one of them is not a usable key.
 pub(super) fn encrypted(content: &[u8], recipients: &[Recipient]) -> Option<Vec<u8>> {
     let mut file_key = Zeroizing::new([0; FILE_KEY]);
     getrandom::fill(&mut *file_key).ok()?;

@@ -49,7 +49,7 @@ impl DataKey {
         Ok(BASE32_NOPAD.encode(&sealed))
     }
 
-    /// Opens a body; `None` if it is not what was sealed with this key for the payload that has this hash.
+    /// Opens a body; `None` if it was not sealed with this key for the payload with this hash.
     pub(super) fn open(&self, hash: &str, sealed: &str) -> Option<Vec<u8>> {
         let mut bytes = BASE32_NOPAD.decode(sealed.as_bytes()).ok()?;
         let nonce: [u8; NONCE_BYTES] = *bytes.first_chunk()?;

@@ -16,7 +16,7 @@ impl Ledger {
     /// there were. Records `keys.removed` before it deletes anything. The bodies that were sealed with them cannot be
     /// opened any more, and no record changes. A later day than today counts as today, whose keys are in use.
     ///
-    /// Cancellation safe: what was not deleted is deleted by the next call.
+    /// Cancellation safe: keys that were not deleted are deleted by the next call.
     ///
     /// # Errors
     /// [`LedgerError`]: keys may be left.

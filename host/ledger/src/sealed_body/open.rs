@@ -45,7 +45,8 @@ impl BodyOpener {
                     members.retain(|name, _| name != MEMBER && name != "shape");
                     members.insert(BODY.to_owned(), body);
                 }
-                // What was recorded whole is an agent's or a source's text, which may look like a sealed body.
+                // A body that was recorded unsealed is an agent's or a source's text, which may look like a sealed
+                // body.
                 None => members
                     .iter_mut()
                     .filter(|(name, _)| *name != BODY)

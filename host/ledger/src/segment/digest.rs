@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::LedgerError;
 use crate::storage::{ChainPosition, SegmentDigest};
 
-/// The bytes that are read at a time: enough that reading costs little beside hashing.
+/// The bytes that are read at a time: enough that reading costs little compared with hashing.
 const READ_BYTES: usize = 1024 * 1024;
 
 /// Reads the digest of a segment up to a place, with whether anything but zeros follows; `None` if the file is shorter.

@@ -3,7 +3,7 @@
 //! A frame begins with a header of 32 bytes, in little-endian order: `PLF2`, the CRC-32 of everything that follows in
 //! the frame (4), the kind (1), the codec (1), the number of records (2), the length of what follows the header (4),
 //! the length of the text (4), the offset of the dictionary (4), and the number of the first record (8). A frame of
-//! records goes on with their hashes, 32 bytes each, and with their texts, each on a line, compressed.
+//! records continues with their hashes, 32 bytes each, and their texts, each on a line, compressed.
 
 use lz4_flex::block::get_maximum_output_size;
 use lz4_flex::block::{compress_into, compress_into_with_dict, decompress, decompress_with_dict};
@@ -160,7 +160,7 @@ impl FrameHeader {
     }
 }
 
-/// Returns the lines of a text, of which the last may have no end.
+/// Returns the lines of a text; the last may have no line end.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     let ends = memchr::memchr_iter(b'\n', text.as_bytes());
     let last = (!text.is_empty() && !text.ends_with('\n')).then_some(text.len());
@@ -191,8 +191,8 @@ pub(super) fn push_dictionary(out: &mut Vec<u8>, text: &[u8]) {
     push(out, FrameKind::Dictionary, Codec::Stored, &content, |out| out.extend_from_slice(text));
 }
 
-/// Appends frames for all of these records, in order, and returns where the last frame begins in the buffer. What is in
-/// the buffer before belongs to the same append.
+/// Appends frames for all of these records, in order, and returns where the last frame begins in the buffer. Earlier
+/// content of the buffer belongs to the same append.
 pub(super) fn push_records(out: &mut Vec<u8>, mut records: &[ChainedRecord], dictionary: Option<&Dictionary>) -> usize {
     let mut last = out.len();
     let mut kind = if last == 0 { FrameKind::Records } else { FrameKind::MoreRecords };

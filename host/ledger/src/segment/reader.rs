@@ -102,7 +102,7 @@ impl SegmentReader {
                     let torn = matches!(found, Found::Garbage);
                     let next = ChainPosition { segment: place.segment + 1, offset: 0 };
                     let following = SegmentFile::open(super::path(&self.data_dir, &self.chain, next.segment))?;
-                    // The broker may have gone on writing after this was read.
+                    // The broker may have written more after this was read.
                     if file.is_written_since(place.offset)? {
                         continue;
                     }
@@ -185,7 +185,7 @@ impl ChainReader for SegmentReader {
     }
 }
 
-/// Reports whether this is the first frame of this segment of this chain, and goes on after this record, if it is
+/// Reports whether this is the first frame of this segment of this chain, and continues after this record, if it is
 /// known.
 fn is_start(json: &[u8], chain: &str, number: u32, tip: Option<ChainTip>) -> bool {
     let Ok(start) = serde_json::from_slice::<SegmentStart>(json) else { return false };

@@ -26,7 +26,7 @@ const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
 const SEGMENT_AGE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The space that is reserved at a time, in bytes: as much as the segment has already, within these limits. Writing
-/// over zeros that are on disk is cheaper than making a file longer, because only the data has to be synced.
+/// over zeros that are on disk is cheaper than making a file longer, because only the data must be synced.
 const RESERVED_BYTES: std::ops::RangeInclusive<u64> = 64 * 1024..=4 * 1024 * 1024;
 
 /// The size of a dictionary, in bytes. Records of the same tools repeat most of their text within it, and preparing it
@@ -56,7 +56,7 @@ pub(super) struct SegmentWriter {
 /// The segment that is being written.
 struct OpenSegment {
     number: u32,
-    /// The time at which it was begun, by a clock that goes on while the machine sleeps.
+    /// The time at which it was begun, by a clock that runs while the machine sleeps.
     begun: SystemTime,
     file: File,
     watched: WatchedFile,
@@ -66,7 +66,7 @@ struct OpenSegment {
     last: (u64, [u8; HEADER_BYTES]),
     /// The size of the file.
     reserved: u64,
-    /// The end of the longest append that failed. What is left of it is overwritten with zeros.
+    /// The end of the longest append that failed. Its remains are overwritten with zeros.
     failed: u64,
     dictionary: Option<Dictionary>,
     /// The text of the segment so far, in bytes, and the amount at which the next dictionary is due.
@@ -157,10 +157,10 @@ impl OpenSegment {
         let path = super::path(data_dir, chain, number);
         let failed = |error: io::Error| failure(&path, &error);
         let mut options = OpenOptions::new();
-        // What an attempt that failed left behind holds no record.
+        // The remains of a failed attempt hold no record.
         options.read(true).write(true).create(true).truncate(true).mode(0o600);
         let file = options.open(&path).map_err(failed)?;
-        // Whoever takes this broker for dead finds out here that it lives, whatever the chain's lock file says.
+        // A process that takes this broker for dead learns here that it lives, whatever the chain's lock file says.
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| failed(error.into()))?;
         let (format, hash, seq) = (super::FORMAT, hex(&tip.hash), tip.seq + 1);
         let start = SegmentStart { chain: chain.to_owned(), format, hash, segment: number, seq };

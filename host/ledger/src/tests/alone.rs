@@ -1,4 +1,4 @@
-//! A call that is alone writes on the thread that it runs on, and everything else is as if it did not.
+//! A lone call writes on the thread that it runs on, which makes no other difference.
 
 use super::*;
 
@@ -14,7 +14,7 @@ async fn faulty(dir: &Path, quick: Duration) -> (Arc<FaultyStorage>, Ledger) {
     (storage, ledger)
 }
 
-/// Makes a call in a task, so that a panic is this task's alone.
+/// Makes a call in a task, so that a panic affects only this task.
 async fn call(ledger: &Ledger) -> Result<Result<u64, LedgerError>, tokio::task::JoinError> {
     let ledger = ledger.clone();
     tokio::spawn(async move {
@@ -29,7 +29,7 @@ async fn call(ledger: &Ledger) -> Result<Result<u64, LedgerError>, tokio::task::
 /// The number of calls that are watched where none may write on its own thread.
 const SOME: usize = 20;
 
-/// The number of calls of which one writes on its own thread where any may, however busy the machine is.
+/// The number of calls among which at least one writes on its own thread if allowed, however busy the machine is.
 const MANY: usize = 100;
 
 /// Makes calls until one writes on its own thread, as far as it does within this many. The thread of the ledger may

@@ -1,4 +1,4 @@
-//! Intents that their calls do not wait for: what may be lost of them, and when a call waits all the same.
+//! Intents that their calls do not wait for: which may be lost, and when a call waits nevertheless.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Checkpoints and proofs: what somebody who keeps one elsewhere can find out.
+//! Checkpoints and proofs: the tampering that a copy kept elsewhere reveals.
 
 use super::*;
 use crate::evidence::{MerkleTree, VerifiedChain, VerifiedChainState, proofs};
@@ -173,7 +173,7 @@ async fn a_rewritten_ledger_needs_the_key_and_the_first_record_after_the_last_tr
     assert!(matches!(&found.verdict, ChainStatus::Tampered { seq: Some(5), .. }), "{:?}", found.verdict);
     assert_eq!(found.chains[0].confirmed, 4);
 
-    // Whoever rewrote it signs with another key.
+    // The attacker who rewrote it signs with another key.
     let other = folder();
     let other = CheckpointKey::open(&other.path().join("other")).unwrap();
     let note = checkpoints(signed.dir(), &other, &[], &mut VerifiedSegments::default()).unwrap();
@@ -252,7 +252,7 @@ async fn a_proof_is_checked_without_the_ledger_and_a_changed_one_is_refused() {
     let mut changed = proofs[7].to_json();
     changed["since"]["path"].as_array_mut().unwrap().swap(0, 1);
     assert_eq!(RecordProof::check_all(&changed.to_string(), &keys), Err(ProofError::NotConsistent));
-    // Beside its record, which has any length, and the older checkpoint.
+    // The size without its record, which has any length, and the older checkpoint.
     let alone = signed.prove(chain, &[8], None).unwrap().remove(0);
     let path = 45 * alone.to_json()["path"].as_array().unwrap().len();
     assert!(alone.to_text().len() - alone.record().len() - path + 45 * 25 < 2048, "in a tree of 2^25 records");
@@ -281,7 +281,7 @@ async fn a_proof_is_checked_without_the_ledger_and_a_changed_one_is_refused() {
     let since = Some(&old);
     let forged = signed.prove_as_it_is(chain, 30, since);
     assert_eq!(RecordProof::check_all(&forged.to_text(), &keys), Err(ProofError::NotConsistent));
-    // So nothing is signed, not even with a checkpoint in the data folder alone.
+    // So nothing is signed, not even with a checkpoint only in the data folder.
     for since in [since, None] {
         let refused = signed.prove(chain, &[30], since);
         assert!(matches!(refused, Err(LedgerError::Damaged { .. })), "{refused:?}");

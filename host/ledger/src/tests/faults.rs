@@ -245,7 +245,7 @@ async fn a_full_disk_stops_calls_and_what_is_there_stays_good() {
     assert!(matches!(intent, Err(LedgerError::Full(_))), "{intent:?}");
     let verification = verify(dir.path()).unwrap();
     assert_eq!((verification.verdict, verification.chains[0].records), (ChainStatus::Good, written));
-    // What still fits is written: the space up to the end of the disk is used.
+    // Records that still fit are written: the space up to the end of the disk is used.
     intend(&ledger, event(EventKind::CallIntent), None).await.unwrap();
     ledger.close().await;
     assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);

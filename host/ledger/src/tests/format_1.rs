@@ -1,4 +1,4 @@
-//! A ledger that format 1 wrote is read, verified, searched and gone on with.
+//! A ledger in format 1 is read, verified, searched and continued.
 
 use super::evidence::rehash;
 use super::writing::wait_for_end;

@@ -1,4 +1,4 @@
-//! A verification that goes on from what an earlier one found.
+//! A verification that resumes from the findings of an earlier one.
 
 use super::evidence::{Signed, rehash};
 use super::writing::wait_for_end;
@@ -101,7 +101,7 @@ async fn a_changed_byte_in_an_old_segment_is_found_and_its_record_is_named() {
     }
 }
 
-/// Without anything outside the data folder, this cannot be told: what was remembered is outside.
+/// Without data outside the data folder, this cannot be detected: the remembered state is outside.
 #[tokio::test]
 async fn a_chain_whose_hashes_were_all_made_anew_is_found_by_what_was_remembered() {
     let (dir, state) = (folder(), folder());
@@ -181,7 +181,7 @@ async fn what_another_version_remembered_or_what_cannot_be_read_is_not_taken_ove
     }
 }
 
-/// What stands after the confirmed records may be an append that fails, and that other records replace.
+/// Records after the confirmed ones may belong to an append that fails, and be replaced by others.
 #[tokio::test]
 async fn only_confirmed_records_are_remembered() {
     let (dir, state) = (folder(), folder());
@@ -212,7 +212,7 @@ async fn a_verification_goes_on_after_old_segments_were_removed() {
     append(&ledger, 1).await;
     let found = verify_again(dir.path(), &state_in(&state));
     assert_eq!((found.chains[0].verified_before, &found.verdict), (62 - removal.records, &ChainStatus::Good));
-    // What is left of the removed records is another tree than the one that was found.
+    // The tree left of the removed records differs from the one that was found.
     let left = segment::removed_path(dir.path(), ledger.chain());
     let text = std::fs::read_to_string(&left).unwrap();
     let root = text.split('"').find(|word| word.len() == 64 && !text.contains(&format!("\"hash\":\"{word}"))).unwrap();
@@ -222,7 +222,7 @@ async fn a_verification_goes_on_after_old_segments_were_removed() {
     ledger.close().await;
 }
 
-/// What was verified before is not compared entry by entry again.
+/// Entries that were verified before are not compared one by one again.
 #[tokio::test]
 async fn an_index_that_lost_an_entry_of_what_was_verified_before_is_found() {
     let (dir, state) = (folder(), folder());

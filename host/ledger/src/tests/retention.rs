@@ -1,4 +1,4 @@
-//! Retention: what is removed, and what can still be shown afterwards.
+//! Retention: the records that are removed, and the facts that can still be shown afterwards.
 
 use super::evidence::{Signed, rehash};
 use super::*;
@@ -140,7 +140,7 @@ async fn what_is_left_of_removed_records_can_be_neither_changed_nor_added_nor_ta
     }
     forged.segment = 1;
     segments(dir.path()).remove(&forged).unwrap();
-    // What those records said of another chain does not count either.
+    // Statements of those records about another chain do not count either.
     for chain in [&*first, ledger.chain()] {
         let (_, reason) = report(dir.path(), chain).bad.unwrap();
         assert!(reason.contains("no record says that they were removed"), "{reason}");
@@ -158,7 +158,7 @@ async fn a_damaged_file_about_removed_records_stops_neither_readers_nor_other_re
     let next = open(dir.path()).await;
     let before = records(dir.path()).len();
     std::fs::write(segment::removed_path(dir.path(), &first), "{}").unwrap();
-    // Somebody put a segment back, so that the removal would have to be completed.
+    // Somebody put a segment back, so that the removal seems incomplete.
     std::fs::write(segment(dir.path(), &first), "").unwrap();
     let said = tampered(dir.path());
     assert!(said.contains("what is left of removed records"), "{said}");

@@ -18,7 +18,7 @@ async fn the_records_of_each_run_are_numbered_from_1_without_a_gap() {
     for run in [&first, &second, &first, &first, &second] {
         ledger.append(event(EventKind::CallIntent).in_run(run)).await.unwrap();
     }
-    // What is not written gets no number.
+    // A record that is not written gets no number.
     storage.fail();
     ledger.append(event(EventKind::CallIntent).in_run(&first)).await.unwrap_err();
     storage.work();

@@ -1,4 +1,4 @@
-//! Sealed bodies: who reads them, and what forgets them.
+//! Sealed bodies: who can read them, and how they are forgotten.
 
 use jiff::civil::{Date, date};
 use portcullis_core::age::{Identity, Recipient};
@@ -142,7 +142,7 @@ async fn a_key_is_looked_for_in_its_folder_alone() {
     let sealed = facts.clone();
     opener.open("../outside", &mut facts);
     assert_eq!(facts, sealed);
-    // What was recorded whole is not opened, whatever it looks like.
+    // A body that was recorded unsealed is not opened, whatever it looks like.
     let mut whole = json!({ "arguments": { "body": sealed } });
     let before = whole.clone();
     opener.open(ledger.chain(), &mut whole);
@@ -173,7 +173,7 @@ async fn retention_removes_the_keys_of_old_bodies_and_keeps_those_of_evidence() 
     ledger.close().await;
 }
 
-/// The key of today is in use: what would be sealed with it later could never be read.
+/// The key of today is in use: bodies sealed with it later could never be read.
 #[tokio::test]
 async fn the_key_of_today_is_not_forgotten() {
     let dir = folder();

@@ -56,7 +56,7 @@ async fn a_dead_chain_is_sealed_by_the_next_broker_and_every_later_change_is_nam
     for (change, seq) in changes {
         std::fs::write(segment(dir.path(), &chain), &whole).unwrap();
         rewrite(dir.path(), &chain, change);
-        // The seal alone is enough: without the lock file the finding is the same.
+        // The seal is enough: without the lock file the finding is the same.
         assert_eq!(findings(dir.path()), [(chain.clone(), seq)]);
         let lock = dir.path().join("chains").join(format!("{chain}.sealed"));
         let kept = std::fs::read(&lock).unwrap();

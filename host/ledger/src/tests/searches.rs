@@ -116,7 +116,7 @@ async fn a_search_finds_what_a_look_at_every_record_finds() {
     let ledger = open(dir.path()).await;
     append(&ledger, 0, 150).await;
     compare(dir.path());
-    // The index goes on from where it was, also within a block.
+    // The index resumes where it stopped, also within a block.
     append(&ledger, 150, 1000).await;
     let live = compare(dir.path());
     ledger.close().await;

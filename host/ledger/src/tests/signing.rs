@@ -1,9 +1,9 @@
-//! Signing and proving: nothing false is signed, also where it goes on from what an earlier verification found good.
+//! Signing and proving: nothing false is signed, even when resuming after an earlier verification.
 
 use super::evidence::{Signed, rehash};
 use super::*;
 
-/// A chain of several segments, of which an earlier command remembers what it verified.
+/// A chain of several segments that an earlier command verified and remembers.
 struct Remembered {
     signed: Signed,
     state: TempDir,
@@ -81,7 +81,7 @@ async fn checkpoints_and_proofs_from_what_is_remembered_are_those_from_the_recor
     let all: Vec<u64> = (1..=62).collect();
     assert_eq!(remembered.prove(&all, None).unwrap(), signed.prove(chain, &all, None).unwrap());
 
-    // Another broker seals the chain. What is remembered is of the first one, and then of both.
+    // Another broker seals the chain. The remembered state is of the first chain, and then of both.
     let next = signed.open_with(small(signed.dir())).await;
     append(&next, 33).await;
     for _ in 0..2 {
@@ -91,7 +91,7 @@ async fn checkpoints_and_proofs_from_what_is_remembered_are_those_from_the_recor
         let text: String = proofs.iter().map(RecordProof::to_text).collect();
         assert_eq!(RecordProof::check_all(&text, &signed.keys()).unwrap(), proofs);
     }
-    // A live chain goes on within a segment that is remembered.
+    // A live chain continues within a segment that is remembered.
     let since = signed.checkpoints().pop().unwrap();
     append(&next, 40).await;
     let (of_next, wanted) = (Remembered { chain: next.chain().to_owned(), ..remembered }, [1, 2, 17, 50, 74]);

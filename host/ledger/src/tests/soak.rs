@@ -7,7 +7,7 @@ use super::*;
 use crate::verify::verify_in;
 
 /// The number of calls in each test run. `PORTCULLIS_SOAK_CALLS=1000000` makes it a soak, which also looks at the
-/// memory of the process and prints what it found; other tests must not run beside it.
+/// memory of the process and prints what it found; other tests must not run at the same time.
 const CALLS: usize = 3000;
 
 /// As many agents as a busy team has.
@@ -19,7 +19,7 @@ const SEGMENT_BYTES: u64 = 128 * 1024;
 /// The number of times that old records are removed.
 const REMOVALS: usize = 50;
 
-/// The largest growth of the process that is no leak, in bytes: what the allocator keeps varies.
+/// The largest growth of the process that is not a leak, in bytes: the memory kept by the allocator varies.
 const MEMORY_NOISE: u64 = 16 * 1024 * 1024;
 
 /// Records a call as the gate does.
@@ -71,7 +71,7 @@ async fn disk_and_memory_stay_flat_while_old_records_are_removed() {
     }
     let written = *ledger.tip().borrow();
     ledger.close().await;
-    // What is left is the segment that is written, with the space that it reserved, and the state.
+    // The rest is the segment being written, with its reserved space, and the state.
     let most = *sizes.iter().max().unwrap();
     assert!(most < 6 * SEGMENT_BYTES, "{sizes:?}");
     assert!(removed + 4 * SEGMENT_BYTES / 100 > written && removed > 0, "{removed} of {written} were removed");

@@ -1,4 +1,4 @@
-//! What every storage of chains keeps to. Another storage is added to `all`.
+//! The contract of every storage of chains. Another storage is added to `all`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::removed::RemovedRecords;
 use crate::storage::{ChainReader, SkippedBatch, StorageLock, StorageProbe, StoredBatch};
 
-/// A storage in memory: what is tested holds for more than files.
+/// A storage in memory: the tested properties hold not only for files.
 #[derive(Debug, Clone, Default)]
 struct MemoryStorage(Arc<Mutex<BTreeMap<String, Vec<Vec<ChainedRecord>>>>>);
 

@@ -151,7 +151,7 @@ fn every_flipped_bit_of_a_record_or_hash_is_named() {
     let chain = runtime.block_on(closed(dir.path(), 20));
     let path = segment(dir.path(), &chain);
     let whole = std::fs::read(&path).unwrap();
-    // Each record was appended by itself, so a frame is one record.
+    // Each record was appended separately, so a frame is one record.
     let frames: Vec<usize> = memchr::memmem::find_iter(&whole, b"PLF2").collect();
     let has_record = |at: usize| matches!(whole[at + 8], 3 | 4);
     let mut seq = 0;

@@ -1,4 +1,4 @@
-//! Random changes to a ledger of which one checkpoint is kept elsewhere.
+//! Random changes to a ledger with one checkpoint kept elsewhere.
 
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ const TAMPERINGS: [Tampering; 8] = [
 ];
 
 /// Changes a chain of `n` records, and returns the number of the first that is not as it was. It is 0 where that cannot
-/// be told: a checkpoint alone does not say which record was replaced before all hashes were made anew, and a byte of a
+/// be told: a checkpoint does not reveal which record was replaced before all hashes were recomputed, and a byte of a
 /// file may belong to several.
 fn tamper(dir: &Path, chain: &str, tampering: Tampering, place: usize, n: usize) -> u64 {
     let at = place % n;

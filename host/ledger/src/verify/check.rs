@@ -1,4 +1,4 @@
-//! The check of one record by itself, given the hash of the record before it. Records are checked on all processors.
+//! The check of a single record, given the hash of the record before it. Records are checked on all processors.
 
 use portcullis_core::protocol::{Json, canonical};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::chain::{self, ChainTip};
 use crate::intent;
 use crate::record::{ChainedRecord, EventKind, RecordHash, RecordMembers, VERSION, hash};
 
-/// A record that was checked by itself. Whether it has its place in its chain is not checked yet.
+/// A record that was checked on its own. Whether it has its place in its chain is not checked yet.
 #[derive(Debug)]
 pub(super) struct CheckedRecord {
     pub(super) seq: u64,
@@ -16,7 +16,7 @@ pub(super) struct CheckedRecord {
     pub(super) hash: RecordHash,
     /// The run that it belongs to, with its number in it.
     pub(super) run: Option<(RunKey, u64)>,
-    /// What it says, or what is wrong with it.
+    /// Its content, or the fault in it.
     pub(super) content: Result<CheckedContent, String>,
 }
 
@@ -57,7 +57,7 @@ impl CheckedRecord {
     ) -> Self {
         let text = record.text.as_str();
         let hash = hash(before, text.as_bytes());
-        // What could not be read is read again, for the reason.
+        // An unreadable text is parsed again to find the reason.
         let members =
             members.ok_or_else(|| read(text).map_or_else(|reason| reason, |_| "it cannot be read".to_owned()));
         Self::of_members((chain, record.seq), members.map(|members| (text, members)), (&hash, &record.hash))

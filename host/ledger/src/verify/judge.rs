@@ -1,4 +1,4 @@
-//! The verdict: what the chains say of each other is compared, and every finding gets its place.
+//! The verdict: the chains' statements about each other are compared, and every finding gets its place.
 
 use std::collections::BTreeMap;
 
@@ -63,8 +63,8 @@ impl ChainReport {
     }
 }
 
-/// Returns the chains of which records are missing without a record of their removal. A removed record counts if its
-/// own removal is recorded.
+/// Returns the chains with missing records and no record of their removal. A removed record counts if its own removal
+/// is recorded.
 pub(super) fn unrecorded_removals(
     mut removed: BTreeMap<String, (u64, String)>,
     removals: &BTreeMap<String, Vec<RecordedRemoval>>,

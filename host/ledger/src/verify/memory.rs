@@ -1,4 +1,4 @@
-//! What earlier verifications found good, so that a later one reads only what was added since.
+//! The parts that earlier verifications found good, so that a later one reads only newer records.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -24,7 +24,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
 
 /// The segments of a data folder's chains that earlier verifications found good. They are kept in the user's state
-/// folder: whoever can write the data folder alone cannot change what is remembered.
+/// folder: write access to the data folder is not enough to change them.
 #[derive(Debug, Default)]
 pub struct VerifiedSegments {
     /// The file; `None` if nothing is remembered.
@@ -77,8 +77,8 @@ struct StoredSegment {
 }
 
 impl VerifiedSegments {
-    /// Reads what is remembered of a data folder. What another version of this program found, or a damaged file, is not
-    /// taken over.
+    /// Reads the remembered segments of a data folder. Findings of another version of this program, or in a damaged
+    /// file, are ignored.
     ///
     /// # Errors
     /// [`LedgerError::File`] if the file is open to other users or cannot be read.
@@ -101,7 +101,7 @@ impl VerifiedSegments {
         let stored = whole.and_then(|(_, json)| serde_json::from_str::<StoredMemory>(json).ok());
         let stored = stored.filter(|stored| stored.version == VERSION);
         let chains = stored.map(|stored| stored.chains).unwrap_or_default().into_iter();
-        // A chain of which something is not readable is verified from its beginning.
+        // A chain with an unreadable entry is verified from its beginning.
         let read = |(chain, segments): (String, Vec<StoredSegment>)| {
             Some((chain, segments.into_iter().map(VerifiedSegment::read).collect::<Option<Vec<_>>>()?))
         };
@@ -127,10 +127,10 @@ impl VerifiedSegments {
         self.chains.contains_key(chain)
     }
 
-    /// Writes what is remembered.
+    /// Writes the remembered segments.
     ///
     /// # Errors
-    /// [`LedgerError::File`]; what was remembered before stays.
+    /// [`LedgerError::File`]; the earlier file stays.
     pub fn save(&self) -> Result<(), LedgerError> {
         let Some(path) = &self.path else { return Ok(()) };
         let chains = self

@@ -34,11 +34,11 @@ pub(super) struct ChainPlan {
     pub(super) before: RecordHash,
     /// The digest of the segment up to that place; `None` at the beginning.
     pub(super) digest: Option<SegmentDigest>,
-    /// The number of the last record that is certainly confirmed. What follows may still be replaced.
+    /// The number of the last record that is certainly confirmed. Later records may still be replaced.
     pub(super) confirmed: u64,
 }
 
-/// What was found in a chain.
+/// A finding in a chain.
 pub(super) enum Found {
     /// The next records, and how the index compares with them.
     Records(Vec<CheckedRecord>, IndexComparison),

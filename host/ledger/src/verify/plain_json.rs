@@ -1,5 +1,5 @@
-//! A quick check that a text is canonical JSON, for the texts that nearly all records have. What it does not recognise
-//! is judged by the parser.
+//! A quick check that a text is canonical JSON, for the texts that nearly all records have. Texts that it does not
+//! recognise are judged by the parser.
 
 /// The deepest nesting that is recognised. Records of calls have some ten levels.
 const MAX_DEPTH: usize = 32;
@@ -33,7 +33,7 @@ fn object(text: &[u8], depth: usize) -> Option<&[u8]> {
         let [b'"', key @ ..] = text else { return None };
         let end = memchr::memchr(b'"', key)?;
         let (key, rest) = key.split_at_checked(end)?;
-        // The order of bytes is the order of UTF-16 code units in ASCII alone.
+        // The order of bytes is the order of UTF-16 code units only in ASCII.
         let is_plain = key.iter().all(|byte| matches!(byte, b' '..=b'~') && *byte != b'\\');
         if !is_plain || before.is_some_and(|before| before >= key) {
             return None;
@@ -110,7 +110,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: 4000, ..ProptestConfig::default() })]
 
-        /// Texts that are nearly JSON: what is recognised, the parser calls canonical too.
+        /// Texts that are nearly JSON: any text that is recognised is canonical to the parser, too.
         #[test]
         fn nothing_is_recognised_that_the_parser_does_not_call_canonical(
             parts in proptest::collection::vec(

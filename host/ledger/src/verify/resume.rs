@@ -19,7 +19,7 @@ use crate::record::RecordHash;
 use crate::removed::{ChainedText, RemovedRecords};
 use crate::storage::{ChainPosition, SegmentDigest, Storage};
 
-/// What was found of each chain: the first difference of the index, and the segments that are good.
+/// The findings about each chain: the first difference of the index, and the good segments.
 pub(super) type Checked = (Vec<(String, String)>, BTreeMap<String, Vec<VerifiedSegment>>);
 
 /// Checks the records of all chains, and the index of them. `ended` are the chains that have their end.
@@ -34,7 +34,7 @@ pub(super) fn check_chains(
     let mut good: BTreeMap<String, Vec<VerifiedSegment>> = BTreeMap::new();
     let (mut plans, mut begun_at) = (Vec::new(), BTreeMap::new());
     for ResumedChain { chain, removed, segments, digest } in resumed(&**storage, verified)? {
-        // What a removal left is judged when the chain is begun.
+        // The remains of a removal are judged when the chain is begun.
         let first = removed
             .as_ref()
             .map_or(ChainPosition::default(), |removed| ChainPosition { segment: removed.segment, offset: 0 });
@@ -56,7 +56,7 @@ pub(super) fn check_chains(
         };
         plans.push(ChainPlan { chain: chain.into(), from, before: last.hash, digest, confirmed });
     }
-    // What is remembered has its own.
+    // The remembered part has its own.
     walk.kept.clear();
     read_chains(&**storage, data_dir, &places, plans, |chain, found| {
         match found {
@@ -109,7 +109,7 @@ struct ResumedChain {
     removed: Option<RemovedRecords>,
     /// The segments that are as they were when they were verified.
     segments: Vec<VerifiedSegment>,
-    /// The digest of the last of them, which goes on with what follows in its file.
+    /// The digest of the last of them, which continues with the rest of its file.
     digest: Option<SegmentDigest>,
 }
 
@@ -136,7 +136,7 @@ fn resumed(storage: &dyn Storage, verified: &VerifiedSegments) -> Result<Vec<Res
         for _ in 0..workers {
             scope.spawn(|| {
                 while let Some((i, at, chain, segment)) = remembered.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    // What cannot be read is read again as a part of its chain.
+                    // An unreadable segment is read again as a part of its chain.
                     let found = storage.digest(chain, segment.place).ok().flatten();
                     if let Some(found) = found.filter(|(digest, _)| digest.value() == segment.digest) {
                         digests.lock().insert((*i, *at), found);

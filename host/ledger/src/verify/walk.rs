@@ -1,4 +1,4 @@
-//! The pass over all records: each was checked by itself, and is now checked in its chain.
+//! The pass over all records: each was checked on its own, and is now checked in its chain.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -84,7 +84,7 @@ impl CoveredChain {
         self.compare()
     }
 
-    /// Takes in the first records of the chain at once. What a checkpoint says of fewer is not checked.
+    /// Takes in the first records of the chain at once. Checkpoints over fewer records are not checked.
     fn begin_after(&mut self, first: &MerkleTree) -> Option<(u64, String)> {
         self.tree = first.clone();
         self.compare()
@@ -137,7 +137,7 @@ pub(super) struct RecordedRemoval {
     pub(super) by_removed: Option<String>,
 }
 
-/// Returns the report of a chain of which no record was read yet.
+/// Returns the report of a chain before any of its records was read.
 pub(super) fn begun(chain: String) -> (ChainReport, RecordHash) {
     (ChainReport { chain, ..ChainReport::default() }, RecordHash::default())
 }
@@ -155,7 +155,7 @@ impl VerificationPass {
         Ok(())
     }
 
-    /// Takes in the next record of a chain, which was checked by itself as if the one before it were good.
+    /// Takes in the next record of a chain, which was checked on its own as if the one before it were good.
     pub(super) fn step(&mut self, name: &str, found: &CheckedRecord) {
         let witness = self.witnesses.get(name);
         if !self.chains.contains_key(name) {
