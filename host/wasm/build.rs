@@ -20,8 +20,8 @@ const TARGET: &str = "wasm32-unknown-unknown";
 /// their stack is another, and cargo builds dependencies anew whenever the flags in a folder are not those of before.
 const ENGINES: [&str; 1] = ["cedar"];
 
-/// The plugins that import files or the network, and therefore WASI. The linker for this target makes
-/// components by itself.
+/// The plugins that import files or the network, and therefore WASI. The linker for this target itself makes
+/// components.
 const WASI_PLUGINS: [&str; 2] = ["filesystem", "fetch"];
 
 const WASI_TARGET: &str = "wasm32-wasip2";
@@ -106,8 +106,8 @@ fn build(root: &Path, folder: &Path, target: &str, names: &[&str], stack: u32) -
     for name in names {
         cargo.arg("--package").arg(format!("portcullis-{name}"));
     }
-    // Plugins mostly scan text, and every processor that this host compiles for has vector instructions. Where somebody
-    // builds is in no plugin, so that everybody who builds the same sources gets the same bytes.
+    // Plugins mostly scan text, and every processor that this host compiles for has vector instructions. No plugin
+    // contains the path of the build, so that everybody who builds the same sources gets the same bytes.
     let mut flags = vec![format!("-Clink-arg=-zstack-size={stack}"), "-Ctarget-feature=+simd128".to_owned()];
     let root = fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
     // Build scripts write into the target folder, which may be in the repository: the last prefix that fits is used.

@@ -38,7 +38,7 @@ use network::InstanceNetwork;
 /// The interface of key-value stores, which is also the word for it in `grant`.
 pub const KEY_VALUE: &str = "key-value";
 
-/// The interface that says who calls, which is also the word for it in `grant`.
+/// The interface that identifies the caller, which is also the word for it in `grant`.
 pub(crate) const CALLER: &str = "caller";
 
 /// The most random bytes that a component gets at a time, which are made in memory of the broker.
@@ -59,11 +59,11 @@ pub struct ComponentAccess {
     pub grant: CellGrant,
     /// The longest time that one call of the source may take.
     pub timeout: Duration,
-    /// The egress for what the grant's `network` lists; `None` if that is empty.
+    /// The egress for the entries of the grant's `network`; `None` if that is empty.
     pub egress: Option<Arc<ComponentEgress>>,
     /// The stores of the source; `None` unless it is granted `key-value`.
     pub key_value: Option<Arc<KeyValue>>,
-    /// The number of instances that may run at once, of which one with several memories counts as that many, and of
+    /// The number of instances that may run at once, where one with several memories counts as that many, and of
     /// sessions for which the source keeps state: 1 to 256.
     pub instances: u32,
     /// The bytes that may pass between component and host in one call, whichever of the two makes it.
@@ -118,8 +118,8 @@ impl EnforcedAccess {
         Self { access, wasi, turns, descriptors: descriptors.clone() }
     }
 
-    /// Creates the WASI context of one instance and opens what is granted. `more` adds variables, of which there are
-    /// none otherwise, and standard streams, which are closed otherwise.
+    /// Creates the WASI context of one instance and opens what is granted. `more` adds variables and standard streams;
+    /// otherwise there are no variables, and the streams are closed.
     ///
     /// # Errors
     /// A granted folder cannot be opened.
@@ -169,7 +169,7 @@ impl EnforcedAccess {
     /// [`FailureCode::Busy`], whose text names the setting that raises the limit.
     pub(crate) async fn instance_permit(&self, weight: u32) -> Result<OwnedSemaphorePermit, PluginFailure> {
         let most = self.access.instances;
-        // An instance that has more memories than that works alone.
+        // An instance that has more memories than that runs alone.
         let turns = Arc::clone(&self.turns).acquire_many_owned(weight.min(most));
         let turns = timeout(self.access.timeout / 2, turns).await;
         turns.ok().and_then(Result::ok).ok_or_else(|| {
@@ -332,7 +332,7 @@ fn provides(package: &str, ComponentAccess { env, grant, .. }: &ComponentAccess)
             format!("standard streams; the variables {}", names.join(" "))
         }
         "filesystem" => format!("{} to read, {} to write", folders(&grant.read), folders(&grant.write)),
-        // Runtimes import them for programs that never connect: what is not granted is refused when it is used.
+        // Runtimes import them for programs that never connect: access without a grant is refused at the time of use.
         "sockets" | "http" if grant.network.is_empty() => {
             "no host; to let it reach one, write `cell = { network = [\"HOST:PORT\"] }` in its source".to_owned()
         }

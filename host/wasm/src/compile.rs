@@ -42,7 +42,8 @@ pub(super) fn configured<W: World>(
         Some(confinement) => GuestState::confined(&host.engine, &host.clock, facts, confinement)
             .map_err(|failure| InstantiateError::Failed(failure).of(&wasm.plugin))?,
     };
-    // What reads the settings is the same for all settings, so a change of them compiles one component and not two.
+    // The component that reads the settings is the same for all settings, so a change of them compiles one component
+    // and not two.
     let prepare = |readable: &[u8]| {
         let component = compiled(host, &wasm.plugin, readable)?;
         Ok(link::<W>(&host.engine, wasm, &component, allowed, None)?.pre)

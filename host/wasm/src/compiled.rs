@@ -1,9 +1,9 @@
 //! Compiled code. This is the one module with `unsafe`: loading compiled code executes it, so its bytes are
 //! authenticated first. The bytes that were checked are the bytes that are loaded; no file is opened twice.
 //!
-//! Two kinds of code are trusted: what this broker compiled and cached ([`Cache`]), by a tag under a key of its
-//! own; and what `portcullis plugin compile` produced ([`Precompiled`]), by the digest that the configuration or
-//! the lock file names.
+//! Two kinds of code are trusted: code that this broker compiled and cached ([`Cache`]), by a tag under its own key;
+//! and code that `portcullis plugin compile` produced ([`Precompiled`]), by the digest that the configuration or the
+//! lock file names.
 #![allow(unsafe_code, reason = "the only way to load compiled code; its bytes are authenticated first")]
 
 #[cfg(feature = "compiler")]

@@ -45,7 +45,7 @@ macro_rules! decider {
             }
 
             /// Reports whether the plugin can ask for the information flow of a call: the labels and origins. If no
-            /// plugin can, nothing of it has to be kept.
+            /// plugin can, nothing of it needs to be kept.
             #[must_use]
             pub fn reads_flow(&self) -> bool {
                 self.code.reads_flow()
@@ -78,7 +78,7 @@ macro_rules! decider {
 }
 
 decider! {
-    /// A loaded policy, which decides whether a call may go on.
+    /// A loaded policy, which decides whether a call may continue.
     Policy, PolicyCode, shadow: bool
 }
 decider! {
@@ -93,7 +93,7 @@ decider! {
 /// The code that decides for a policy.
 #[derive(Clone)]
 pub(super) enum PolicyCode {
-    /// A component, of which each decision gets a fresh instance.
+    /// A component; each decision gets a fresh instance.
     Component(InstancePool<PolicyWorld>),
     /// Code of the program that embeds the broker.
     Native(Arc<dyn NativePolicy>),
@@ -109,7 +109,7 @@ impl PolicyCode {
 }
 
 impl Policy {
-    /// Reports whether the policy runs in shadow: what it decides is recorded and never applied.
+    /// Reports whether the policy runs in shadow: its decisions are recorded and never applied.
     #[must_use]
     pub fn shadow(&self) -> bool {
         self.shadow

@@ -13,7 +13,7 @@ use super::error::{FailureCode, PluginFailure};
 /// The number of instances that share the descriptors, where few may be open.
 const SHARES: usize = 16;
 
-/// The handles that an instance needs to do anything at all.
+/// The handles that an instance needs to do anything.
 const FEWEST: usize = 16;
 
 /// The descriptors that all components together may have open. Clones share them.

@@ -79,10 +79,10 @@ fn config() -> wasmtime::Result<Config> {
 fn pool() -> PoolingAllocationConfig {
     let slots = limits::DECISION_SLOTS + limits::TOOL_SLOTS + limits::COMMAND_SLOTS;
     let mut pool = PoolingAllocationConfig::new();
-    // What an instance wrote is overwritten and not returned to the system: returning it interrupts every processor
-    // that runs one of our threads, and the next instance pays for getting it again. A slot is a memory, the one
-    // expensive resource: it reserves gigabytes of address space. Tables and core instances are cheap, and there are as
-    // many as the slots can ever need; wit-component makes several of each.
+    // Memory that an instance wrote is overwritten and not returned to the system: returning it interrupts every
+    // processor that runs one of our threads, and the next instance pays for getting it again. A slot is a memory, the
+    // one expensive resource: it reserves gigabytes of address space. Tables and core instances are cheap, and there
+    // are as many as the slots can ever need; wit-component makes several of each.
     pool.total_component_instances(slots)
         .total_memories(slots)
         .total_tables(slots * limits::MEMORIES_PER_COMPONENT)

@@ -129,7 +129,7 @@ pub enum PluginError {
     NotAComponent {
         /// The plugin.
         plugin: String,
-        /// The reason why the file is no component: what it is, or where it is malformed.
+        /// The reason why the file is not a component: its actual kind, or the place where it is malformed.
         reason: String,
     },
     /// The component is a plugin of another kind.

@@ -104,8 +104,8 @@ impl GuestState {
         })
     }
 
-    /// Creates a store as [`GuestState::confined`] does. `more` adds variables, of which there are none otherwise, and
-    /// standard streams, which are closed otherwise.
+    /// Creates a store as [`GuestState::confined`] does. `more` adds variables and standard streams; otherwise there
+    /// are no variables, and the streams are closed.
     pub(crate) fn confined_with(
         engine: &Engine,
         clock: &Arc<EpochClock>,
@@ -157,7 +157,7 @@ impl ResourceLimiter for GuestState {
         Ok(true)
     }
 
-    // What follows is what the pool of instances has room for. Without the pool, nothing else limits it.
+    // The following limits are those of the pool of instances. Without the pool, nothing else limits it.
 
     fn instances(&self) -> usize {
         limits::CORE_INSTANCES_PER_COMPONENT as usize

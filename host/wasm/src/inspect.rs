@@ -11,7 +11,7 @@ use super::error::PluginError;
 use super::load::{ComponentInterface, GRANTS, PluginBytes, interface, remedy};
 use super::v0_1::{ApprovalWorld, PolicyWorld, SinkWorld, ToolsWorld, TransformWorld, World};
 
-/// A description of a plugin: what it is and what it needs.
+/// A description of a plugin: its kind and its needs.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Inspection {
     /// The plugin: `builtin:NAME`, or the path.

@@ -1,7 +1,7 @@
 //! The stores of component sources: keys and values that outlive a call, in a file for each source and profile.
 //!
-//! The files are SQLite databases in the data folder: a write takes effect as a whole or not at all, even if the broker
-//! is killed or the machine loses power, and several brokers may share a folder.
+//! The files are SQLite databases in the data folder: each write is atomic, even if the broker is killed or the machine
+//! loses power, and several brokers may share a folder.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -50,7 +50,7 @@ pub struct KeyValue {
 #[derive(Clone)]
 pub struct KeyValueStore {
     file: Arc<PathBuf>,
-    /// Opened at the first use. Whoever waits for it holds no thread.
+    /// Opened at the first use. A task that waits for it holds no thread.
     connection: Arc<tokio::sync::Mutex<Option<Connection>>>,
 }
 

@@ -100,7 +100,7 @@ impl std::fmt::Debug for PluginHost {
     }
 }
 
-/// What all clones of a plugin host share.
+/// The state that all clones of a plugin host share.
 #[derive(Default)]
 struct SharedHost {
     settings: EngineSettings,
@@ -155,11 +155,11 @@ pub struct PluginIdentity {
 }
 
 impl PluginHost {
-    /// Returns a host. Compiled code is kept in `cache_dir`, which is created for this user alone; an existing folder
-    /// must belong to this user alone. Without a folder every load compiles.
+    /// Returns a host. Compiled code is kept in `cache_dir`, which is created private to this user; an existing folder
+    /// must be private to this user, too. Without a folder every load compiles.
     ///
     /// # Errors
-    /// [`PluginError::Cache`] for a folder that does not belong to this user alone.
+    /// [`PluginError::Cache`] for a folder that is not private to this user.
     pub fn new(cache_dir: Option<&Path>) -> Result<Self, PluginError> {
         Self::with_reader(cache_dir, PluginReader::default())
     }

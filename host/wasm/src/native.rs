@@ -1,6 +1,6 @@
-//! Policies and sinks that the program which embeds the broker brings along, written in Rust.
+//! Policies and sinks that the embedding program provides, written in Rust.
 //!
-//! They are no plugins in a sandbox: they are as trusted as the program. What they decide passes the same gate, in the
+//! They do not run in a sandbox: they are as trusted as the program. What they decide passes the same gate, in the
 //! order of the configuration, and the ledger names them `native:NAME`.
 
 use std::any::Any;
@@ -176,7 +176,7 @@ fn words(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
 }
 
-/// Refuses settings, grants and a file: what a native plugin needs, its program gives it.
+/// Refuses settings, grants and a file: a native plugin gets its needs from its program.
 pub(crate) fn has_no_keys_of_components(config: &PluginConfig) -> Result<(), PluginError> {
     let has_settings = config.settings.as_object().is_some_and(|settings| !settings.is_empty());
     let keys = [

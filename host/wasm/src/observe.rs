@@ -1,4 +1,4 @@
-//! Decisions that are observed: what a plugin asked for and used, for its author.
+//! Observed decisions: the queries and resources that a plugin used, for its author.
 
 use std::sync::Arc;
 

@@ -52,7 +52,7 @@ impl PluginReader {
         names.iter().find_map(|name| self.pins.get(name)).copied()
     }
 
-    /// Loads only what one of the keys in these files has signed, beside what comes with the broker or its program.
+    /// Loads only plugins that a key in these files has signed, besides those that come with the broker or its program.
     ///
     /// # Errors
     /// [`PluginError::Key`] if a file has no public key.
@@ -173,7 +173,7 @@ const MAX_KEY_BYTES: u64 = 64 << 10;
 /// The largest file with a signature, in bytes; a signature has about 100.
 const MAX_SIGNATURE_BYTES: u64 = 4 << 10;
 
-/// Checks that one of the keys, if there are any, signed a plugin: beside `FILE` there is `FILE.sig`, with the
+/// Checks that one of the keys, if there are any, signed a plugin: next to `FILE` there is `FILE.sig`, with the
 /// signature of the file's bytes in base64.
 fn signed(path: &Path, bytes: &[u8], keys: &[(PathBuf, TrustedKey)]) -> Result<(), PluginError> {
     if keys.is_empty() {

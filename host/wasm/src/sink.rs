@@ -75,8 +75,8 @@ impl Sink {
         &self.identity
     }
 
-    /// Reports whether the plugin failed by itself, in its sandbox, so that it will do so again with the same records.
-    /// An error that it returns is none of these failures, nor is a failure of native code: a receiver may be down.
+    /// Reports whether the plugin itself failed, in its sandbox, so that it will do so again with the same records. An
+    /// error that it returns is not such a failure, nor is a failure of native code: a receiver may be down.
     #[must_use]
     pub fn fails_by_itself(&self, failure: &PluginFailure) -> bool {
         use FailureCode::{Busy, Deadline, Error, HostCalls, Memory, Output, Start, Trap};
@@ -107,8 +107,8 @@ impl Sink {
     }
 }
 
-/// Opens the file for appending, and creates it for this user alone. No symbolic link is followed in any part of the
-/// path: anyone who could change a link would decide what is written where.
+/// Opens the file for appending, and creates it private to this user. No symbolic link is followed in any part of the
+/// path: anyone who could change a link would decide where the records are written.
 #[cfg(target_os = "linux")]
 fn open(path: &Path) -> io::Result<File> {
     use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};

@@ -102,9 +102,9 @@ async fn open(
         how != OpenFlags::empty() || rights.intersects(DescriptorFlags::WRITE | DescriptorFlags::MUTATE_DIRECTORY);
     let opened = match at.place.kind {
         _ if at.place.is_in_data_folder || changes && at.place.is_kept => Err(ErrorCode::NotPermitted.into()),
-        // Within an open folder a component uses names relative to it, so a folder of such a name is not opened at all.
+        // Within an open folder a component uses names relative to it, so a folder of such a name is not opened.
         Some(FileType::Directory) if at.place.is_kept => Err(ErrorCode::NotPermitted.into()),
-        // A missing file may be created, and the system does not follow a link by itself.
+        // A missing file may be created, and the system does not follow a link unasked.
         None | Some(FileType::RegularFile | FileType::Directory | FileType::Symlink) => {
             files.open_at(at.folder(&folder), PathFlags::empty(), at.name(), how, rights).await
         }

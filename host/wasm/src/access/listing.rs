@@ -23,7 +23,7 @@ const PART_ENTRIES: usize = 256;
 pub(super) struct Listing {
     /// The folder, or `None` once all of it was read.
     folder: Option<Dir>,
-    /// What was read and not taken.
+    /// The entries that were read and not yet taken.
     read: VecDeque<Result<DirectoryEntry, ErrorCode>>,
 }
 

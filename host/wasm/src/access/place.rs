@@ -172,7 +172,7 @@ impl FolderIdentity {
     }
 }
 
-/// Returns the target of a symbolic link, or `None` if it is none.
+/// Returns the target of a symbolic link, or `None` if it is not one.
 fn link_at(folder: &File, name: &str) -> Result<Option<String>> {
     match readlinkat(folder, name, Vec::new()) {
         Ok(target) => target.into_string().map(Some).map_err(|_| Errno::ILSEQ),

@@ -1,5 +1,5 @@
-//! The streams of files, which pass a part at a time: what a stream has taken and the system has not yet is memory of
-//! the broker that no limit of the component counts.
+//! The streams of files, which pass a part at a time: data that a stream has taken and not yet given to the system is
+//! memory of the broker that no limit of the component counts.
 
 use bytes::Bytes;
 use wasmtime_wasi::p2::{
@@ -37,7 +37,7 @@ impl InputStream for InParts<DynInputStream> {
 
 #[async_trait::async_trait]
 impl OutputStream for InParts<DynOutputStream> {
-    /// The stream of a file by itself takes whatever it is given, permitted or not.
+    /// A file's stream would otherwise take whatever it is given, permitted or not.
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
         if bytes.len() > PART_BYTES {
             let length = bytes.len();

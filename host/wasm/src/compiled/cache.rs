@@ -44,7 +44,7 @@ impl Cache {
     }
 
     /// Returns the component compiled from the bytes with this digest by a compatible engine; `None` if there is none,
-    /// or if this broker did not write what is there.
+    /// or if this broker did not write the entry.
     pub(crate) fn load(&self, engine: &Engine, wasm: &Digest) -> Option<Component> {
         let name = name(engine, wasm);
         let path = self.path(&name);
@@ -59,7 +59,7 @@ impl Cache {
         loaded.inspect_err(|error| tracing::warn!(file = %path.display(), %error, "compiled plugin does not load")).ok()
     }
 
-    /// Stores a compiled component. The entry is replaced as a whole or not at all.
+    /// Stores a compiled component. The entry is replaced atomically.
     pub(crate) fn store(&self, engine: &Engine, wasm: &Digest, component: &Component) -> io::Result<()> {
         let name = name(engine, wasm);
         let code = component.serialize().map_err(|error| io::Error::other(format!("{error:#}")))?;

@@ -99,7 +99,7 @@ fn tuple<'a>(types: impl ExactSizeIterator<Item = &'a Type>, budget: &mut TypeBu
     Ok(json!({ "type": "array", "prefixItems": items, "minItems": count, "maxItems": count }))
 }
 
-/// Returns the schema of a variant: for each case its name alone, or an object with its name and payload.
+/// Returns the schema of a variant: for each case only its name, or an object with its name and payload.
 fn cases<'a>(all: impl Iterator<Item = (&'a str, Option<Type>)>, budget: &mut TypeBudget) -> Result<Value, String> {
     let all = all.map(|(name, ty)| case(name, ty, budget)).collect::<Result<Vec<_>, _>>()?;
     Ok(json!({ "oneOf": all }))

@@ -109,7 +109,7 @@ async fn arguments_that_would_fill_the_memory_are_not_read() {
         panic!("it is read")
     };
     assert!(why.contains("at most 8388608"), "{why}");
-    // Values that are short in text, and such as are not in it: each point has a label, which is none.
+    // Values that are short as text, and values that are absent from it: the label of each point is `none`.
     let zeros = json!({ "v": [vec![0; 1_000_000]] });
     let points = json!({ "v": [{ "polygon": vec![json!({ "x": 0, "y": 0 }); 80_000] }] });
     assert!(value::count(points.to_string().as_bytes()) < value::MAX_VALUES);

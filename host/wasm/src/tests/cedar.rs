@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::super::testing::plugins;
 
-/// The number of policies, and the instructions that a decision about a call with a kilobyte of arguments may take: what it
-/// took when this was written, and 5 %. `host/benches/decision.rs` measures the time.
+/// The number of policies, and the instructions that a decision about a call with a kilobyte of arguments may take: the
+/// measured number at the time of writing, plus 5 %. `host/benches/decision.rs` measures the time.
 const BUDGETS: [(usize, u64); 2] = [(1, 88_000), (50, 301_000)];
 
 #[tokio::test]

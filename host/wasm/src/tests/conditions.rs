@@ -1,4 +1,4 @@
-//! Conditions of `builtin:rules` in its sandbox: what they cost in WebAssembly instructions, and hostile ones.
+//! Conditions of `builtin:rules` in its sandbox: their cost in WebAssembly instructions, and hostile ones.
 
 use portcullis_core::call::Phase;
 use portcullis_core::testing::view;
@@ -15,15 +15,15 @@ use super::super::v0_1::{GuestFacts, PolicyWorld, World};
 use super::super::{Denial, Policy, Verdict, builtin};
 use super::{PluginConfig, PluginRef, SLOW_TICK, unhurried};
 
-/// The instructions of a decision by rules without a condition, with a kilobyte of arguments: what it took when this
-/// was written, and 5 %.
+/// The instructions of a decision by rules without a condition, with a kilobyte of arguments: the measured number at
+/// the time of writing, plus 5 %.
 const WITHOUT_CONDITION: u64 = 33_300;
 
 /// The instructions that one more rule, with a condition on two arguments, may add to that.
 const CONDITION: u64 = 7_300;
 
-/// The instructions that a decision may take whose condition uses up its steps, with a megabyte of arguments: what the
-/// dearest took when this was written, and 5 %.
+/// The instructions that a decision may take whose condition uses up its steps, with a megabyte of arguments: the
+/// measured maximum at the time of writing, plus 5 %.
 const WITHIN_STEPS: u64 = 185_000_000;
 
 async fn rules(settings: Value) -> Policy {

@@ -12,7 +12,7 @@ use super::super::*;
 use super::{entry, unhurried};
 use portcullis_core::testing::{caller, view};
 
-/// Takes decisions beside a hostile guest of this host until that has ended, and returns how many there were.
+/// Takes decisions alongside a hostile guest of this host until that has ended, and returns how many there were.
 async fn undisturbed<T>(host: &PluginHost, hostile: impl Future<Output = T>) -> (T, usize) {
     let plain = host.policy(&entry("plain", json!({ "refuse": "evil" }))).await.unwrap();
     // Its first instance is made before the hostile guest runs.
@@ -155,7 +155,7 @@ async fn many_slow_decisions_of_a_plugin_take_turns_and_no_more_memory() {
         assert_eq!(decision.await.unwrap().unwrap_err().code, FailureCode::Deadline);
     }
     let processors = std::thread::available_parallelism().unwrap().get().max(2);
-    // Beside those that run there is the stock, and one that is made for it.
+    // In addition to the running ones there is the stock, and one that is being made for it.
     assert!(most <= processors + limits::READY_INSTANCES + 1, "{most} instances at once");
 }
 

@@ -219,7 +219,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     all.filter(|path| path.extension().is_some_and(|extension| extension == "cwasm")).collect()
 }
 
-/// Returns the entries that a plugin with settings has made: what reads the settings, then the configured plugin.
+/// Returns the entries that a plugin with settings has made: the reader of the settings, then the configured plugin.
 fn oldest_first<const N: usize>(folder: &Path) -> [PathBuf; N] {
     let mut all = entries(folder);
     all.sort_by_key(|path| fs::metadata(path).unwrap().modified().unwrap());

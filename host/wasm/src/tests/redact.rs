@@ -17,13 +17,13 @@ use super::super::v0_1::{GuestFacts, TransformWorld, World};
 use super::super::{TransformDecision, Vault, builtin};
 use super::SLOW_TICK;
 
-/// The instructions that a result of 10 KiB may take, by what it is: what it took when this was written, and 5 %.
-/// Twelve of them take a nanosecond in native code. `host/benches/redact.rs` measures the time.
+/// The instructions that a result of 10 KiB may take, by its kind: the measured number at the time of writing, plus 5
+/// %. Twelve of them take a nanosecond in native code. `host/benches/redact.rs` measures the time.
 const BUDGETS: [(&str, u64); 5] =
     [("prose", 685_000), ("json", 1_390_000), ("log", 1_393_000), ("code", 1_110_000), ("addresses", 1_785_000)];
 
-/// A byte of hostile text may take this many. What is read again from each place takes four times as many, and the more
-/// of them the longer the text is.
+/// A byte of hostile text may take this many. Text that is read again from each place takes four times as many, and
+/// more as the text gets longer.
 const HOSTILE: u64 = 4_000;
 
 /// The bytes of hostile text.

@@ -1,5 +1,5 @@
 //! Components that were built on the day on which their version of the contract was frozen (`tests/guests/released`).
-//! They are never built again: each has to load and to decide as it did.
+//! They are never built again: each must load and decide as before.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! The instances that all components of tools together keep between the calls of their sessions. Each holds its slots,
-//! so they are at most half of all: the rest is for calls, whoever keeps how many sessions.
+//! so they are at most half of all: the rest is for calls, however many sessions are kept.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};

@@ -1,4 +1,4 @@
-//! The host's side of the imports: what a guest can ask for during a call.
+//! The host's side of the imports: the requests that a guest can make during a call.
 
 use std::borrow::Cow;
 use std::sync::Arc;

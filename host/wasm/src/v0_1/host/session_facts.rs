@@ -1,4 +1,4 @@
-//! What a policy may ask of the session of its call.
+//! The facts that a policy may query about the session of its call.
 
 use portcullis_core::call::BudgetLimit;
 use wasmtime::Result;
