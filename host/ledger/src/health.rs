@@ -39,7 +39,8 @@ impl LedgerHealth {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Returns how many records were ever lost. Records that count as written may be among those newly counted here.
+    /// Returns how many records were ever lost. If the number has grown, records that were taken for written may be
+    /// lost.
     pub(super) fn lost_ever(&self) -> u64 {
         self.lost_ever.load(Ordering::Relaxed)
     }

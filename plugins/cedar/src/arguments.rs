@@ -42,8 +42,8 @@ pub(crate) fn key_in_two_cases<'a>(value: &json::Value<'_>, read: &'a HashSet<St
     }
 }
 
-/// Returns a key out of `read`, the folded names that policies read, whose value is, or has in its lists, a number that most
-/// programs read as a whole one, although it is none: they round 1e-400 to 0. To a policy these two are different.
+/// Returns a key out of `read`, the folded names that policies read, whose value is, or has in its lists, a number that
+/// most programs wrongly read as an integer: they round 1e-400 to 0. To a policy these two are different.
 pub(crate) fn key_of_rounded<'a>(value: &json::Value<'_>, read: &'a HashSet<String>) -> Option<&'a str> {
     match value {
         json::Value::Array(items) => items.iter().find_map(|item| key_of_rounded(&item.value, read)),

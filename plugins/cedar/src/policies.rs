@@ -95,9 +95,9 @@ impl Policies {
         never.map_or(Ok(()), Err)
     }
 
-    /// Evaluates each call of a function in the policies by itself, for an invented call. Cedar makes tables, such as the
-    /// patterns of dates, when it first needs them, which takes longer than a decision; made here, they are part of the
-    /// state from which every decision starts.
+    /// Evaluates each call of a function in the policies separately, for an invented call. Cedar makes tables, such as
+    /// the patterns of dates, when it first needs them, which takes longer than a decision; made here, they are part of
+    /// the state from which every decision starts.
     pub(crate) fn warm_up(&self, names: &Names) -> Result<(), String> {
         let question = names.invented()?;
         let evaluator = question.evaluator();

@@ -1,4 +1,4 @@
-//! Turns a call into the question that Cedar answers: who does what with what, and under which circumstances.
+//! Turns a call into the question that Cedar answers: principal, action, resource and context.
 //!
 //! | part | entity | parents | attributes |
 //! |---|---|---|---|

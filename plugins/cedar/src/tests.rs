@@ -228,7 +228,7 @@ fn a_list_hides_only_what_is_denied_whatever_the_arguments() {
     assert_eq!(word(&format!("{ALL} forbid (principal, action, resource in Source::\"files\");")), "not-permitted");
     assert_eq!(word(r#"permit (principal, action, resource in Source::"git");"#), "not-permitted");
     assert_eq!(word(&format!("@requireApproval {ALL}")), "pass");
-    // What depends on the arguments is shown.
+    // An item whose verdict depends on the arguments is shown.
     assert_eq!(word(&scoped("context.input.path like \"/srv/*\"")), "pass");
     assert_eq!(word(&scoped("context.input has path && context.input.path like \"/srv/*\"")), "pass");
     assert_eq!(
@@ -239,7 +239,7 @@ fn a_list_hides_only_what_is_denied_whatever_the_arguments() {
         word(&format!("{ALL} forbid (principal, action, resource) unless {{ context.input has path }};")),
         "pass"
     );
-    // What does not depend on them is hidden, even if the arguments are mentioned.
+    // An item whose verdict does not is hidden, even if the arguments are mentioned.
     assert_eq!(word(&scoped("resource.readOnly && context.input.path like \"/srv/*\"")), "not-permitted");
     assert_eq!(word(&scoped("resource.nothing")), "policy-error");
 }

@@ -1,5 +1,5 @@
-//! Converts HTML to plain text: what a person would read, block by block. It tolerates errors as browsers
-//! do, and never fails.
+//! Converts HTML to plain text as a person would read it, block by block. It tolerates errors as browsers do, and never
+//! fails.
 
 /// The elements whose contents are not read by people.
 const HIDDEN: [&str; 7] = ["script", "style", "noscript", "template", "svg", "iframe", "select"];

@@ -124,7 +124,7 @@ impl Page {
         }
         let start = text.floor_char_boundary(self.offset);
         let end = text.floor_char_boundary(start.saturating_add(self.limit.unwrap_or(TEXT_BYTES).min(TEXT_BYTES)));
-        // One character at least, so that the offset to go on with is another one.
+        // One character at least, so that the offset to continue from is another one.
         let first = text.get(start..).and_then(|rest| rest.chars().next()).map_or(0, char::len_utf8);
         let end = end.max(start + first);
         let mut said = text.get(start..end).unwrap_or_default().to_owned();

@@ -180,7 +180,7 @@ fn read(Read { path, offset, limit }: &Read) -> Result<String, String> {
     file.seek(SeekFrom::Start(*offset)).map_err(broken)?;
     let limit = limit.unwrap_or(READ_BYTES).min(READ_BYTES);
     let mut bytes = Vec::new();
-    // Beside what is wanted: the end of a character that the offset is in, and a whole one, however low the limit is.
+    // Beyond the wanted bytes: the end of a character at the offset, and a whole one, however low the limit is.
     file.take(limit + 2 * CHARACTER).read_to_end(&mut bytes).map_err(broken)?;
     let is_middle = |byte: &&u8| *offset > 0 && **byte & 0b1100_0000 == 0b1000_0000;
     let skipped = bytes.iter().take(3).take_while(is_middle).count();
@@ -189,7 +189,7 @@ fn read(Read { path, offset, limit }: &Read) -> Result<String, String> {
     let rest = bytes.get(skipped..).unwrap_or_default();
     let text = match std::str::from_utf8(rest) {
         Ok(text) => text,
-        // What is read may end within a character.
+        // The bytes read may end within a character.
         Err(error) if error.error_len().is_none() && is_cut => {
             rest.get(..error.valid_up_to()).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default()
         }

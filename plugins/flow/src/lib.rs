@@ -43,7 +43,7 @@ struct FlowRules {
 enum When {
     /// Any that the session has seen.
     Any,
-    /// That of which the arguments hold text.
+    /// Content whose text the arguments hold.
     Traced,
     /// None.
     Off,

@@ -1,9 +1,9 @@
 //! The search for the kinds that the plugin knows: one pass over the words of a text.
 //!
-//! A word is a run of letters, digits and `_`. By its first bytes, by what it consists of and by the byte behind it, a word is
-//! handed to the few detectors that it can concern; most words concern none. What a detector reads beyond the word has a
-//! limit, or is not read again, so that the time is proportional to the text. Everything that is found begins and ends at
-//! ASCII, so that every range is a slice of the text.
+//! A word is a run of letters, digits and `_`. By its first bytes, by what it consists of and by the byte behind it, a
+//! word is handed to the few detectors that it can concern; most words concern none. Reading beyond the word is
+//! limited, or never repeated, so that the time is proportional to the text. Everything that is found begins and ends
+//! at ASCII, so that every range is a slice of the text.
 
 mod assigned;
 mod bank;
@@ -21,7 +21,7 @@ use super::kind::{Kind, Kinds};
 use bytes::{ANCHOR, BASE64, DIGIT, JOINS, JOINT, LOWER, UPPER, WIDE, WORD, at, class, is_word};
 use keys::RejectedRuns;
 
-/// What a detector saw: what it found, if anything, and where the search goes on.
+/// A detector's result: its finding, if any, and where the search continues.
 struct Step {
     found: Option<(Kind, Range<usize>)>,
     past: usize,
@@ -66,7 +66,7 @@ pub(crate) fn find(text: &str, name: Option<&str>, kinds: Kinds, found: &mut dyn
             let calm = bytes::calm(bytes::from(bytes, place));
             looked = place + calm + CALM;
             if calm > CALM {
-                // The last words may belong to what comes then. The search goes on at the beginning of one.
+                // The last words may belong to what comes then. The search continues at the beginning of one.
                 let next = place + calm - CALM;
                 place = next - bytes::run_back(bytes::before(bytes, next), CALM, is_word);
                 continue;
@@ -106,8 +106,8 @@ pub(crate) fn find(text: &str, name: Option<&str>, kinds: Kinds, found: &mut dyn
     }
 }
 
-/// Returns how many bytes at `place` belong to an escape that the byte before them begins, so that they are no part of the word
-/// that follows: of a text within a text, of a URL, of a terminal.
+/// Returns how many bytes at `place` belong to an escape that the byte before them begins, so that they are not part of
+/// the word that follows: of a text within a text, of a URL, of a terminal.
 #[cold]
 fn escape_length(begin: u8, bytes: &[u8], place: usize) -> usize {
     let code = |from: usize, count: usize| bytes::from(bytes, from).get(..count);
@@ -145,7 +145,7 @@ fn word_end(bytes: &[u8], start: usize) -> (usize, u16) {
     (end, seen)
 }
 
-/// A key whose form says what it is has at least this many bytes in its first word, or goes on behind it.
+/// A key that is recognised by its form has at least this many bytes in its first word, or continues behind it.
 const KEY_WORD: usize = 16;
 
 /// Reports whether a word begins nothing for certain: it is short, consists of letters, ends here, and is no verb, no initials
@@ -227,7 +227,7 @@ fn at_anchor(text: &str, place: usize, kinds: Kinds, names: bool) -> Option<Step
     }
 }
 
-/// What stands around a value: the text, and the key of the JSON member.
+/// The surroundings of a value: the text, and the key of the JSON member.
 struct Context<'a> {
     text: &'a [u8],
     name: &'a str,

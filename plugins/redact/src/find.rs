@@ -1,4 +1,4 @@
-//! What is hidden in a text: what the detectors and the user's patterns find, without overlaps.
+//! The values to hide in a text: the findings of the detectors and the user's patterns, without overlaps.
 
 use std::ops::Range;
 
@@ -42,8 +42,8 @@ impl Settings {
 }
 
 impl Settings {
-    /// Returns the placeholders in a text: what is in them is no value. Only their exact form counts: in anything else a
-    /// value could be hidden from the search.
+    /// Returns the placeholders in a text: their content is not a value. Only their exact form counts: in anything else
+    /// a value could be hidden from the search.
     fn placeholders(&self, text: &str) -> Vec<Range<usize>> {
         let is_kind = |name: &str| {
             Kind::ALL.iter().any(|kind| kind.name() == name) || self.patterns.iter().any(|pattern| pattern.kind == name)

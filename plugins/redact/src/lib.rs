@@ -55,7 +55,7 @@ struct Rewriting<'a> {
     text: &'a str,
     /// Whether keys are rewritten too.
     keys: bool,
-    /// What is replaced by what, in the order of the text.
+    /// The replacements, in the order of the text.
     edits: Vec<(Range<usize>, String)>,
 }
 

@@ -18,7 +18,7 @@
 //!   not the wanted one either. Null and an empty list also count as `0` and as `false` there, as which some programs read
 //!   them.
 //!
-//! A glob compares text and knows nothing about files: `/srv/../etc` matches `/srv/*`. What a source may touch is
+//! A glob compares text and knows nothing about files: `/srv/../etc` matches `/srv/*`. The access of a source is
 //! enforced by its cell.
 
 use std::fmt;
@@ -47,7 +47,7 @@ impl Path {
     }
 }
 
-/// What stands for the values in a text that may be read as JSON: nothing can be compared with it.
+/// The stand-in for values in a text that may be read as JSON: nothing can be compared with it.
 static UNREAD: Value<'static> = Value::Object(Vec::new());
 
 /// Reports whether a value is, or holds in its arrays, a text that may be read as an object or an array.

@@ -66,7 +66,7 @@ pub(crate) struct Condition {
     pub(crate) needs_a_call: bool,
 }
 
-/// What is wrong with the text of a condition, and where.
+/// The fault in the text of a condition, and its place.
 #[derive(Debug, PartialEq, Eq)]
 struct Fault {
     /// The offset in bytes.

@@ -78,7 +78,7 @@ impl Policy for Rules {
 impl Rules {
     fn judge(&self, call: &impl Call) -> Result<Verdict, String> {
         let named = Subject::new(call, None);
-        // Arguments can be large, and most rules look at names alone.
+        // Arguments can be large, and most rules look only at names.
         let mut rules = self.deny.iter().chain(&self.ask).chain(&self.allow);
         let text = if rules.any(|rule| rule.reads_arguments(&named)) { call.arguments() } else { "{}".to_owned() };
         let arguments = Json::parse(&text).map_err(|error| format!("arguments: {error}"))?;

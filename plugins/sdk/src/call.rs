@@ -64,7 +64,7 @@ pub enum Phase {
 /// least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trust {
-    /// The profile sees no source at all.
+    /// The profile sees no source.
     Sandbox,
     /// The profile sees only what an allow list names.
     Low,
@@ -74,7 +74,7 @@ pub enum Trust {
     High,
 }
 
-/// The risk of a call: what it could do. A value that this version does not know is read as risky.
+/// The risk of a call, by its possible effects. A value that this version does not know is read as risky.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Risk {
     /// The source's cell can neither write nor reach the network.

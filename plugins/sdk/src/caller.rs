@@ -3,7 +3,7 @@
 //! A component that calls these functions imports `caller` and needs `grant = ["caller"]`. The caller is known only while
 //! a call runs. Outside a component it is the same for every test: `local`, under the profile `default`.
 
-/// Returns who calls, as the front established it, such as `local` or `jwt:SUBJECT`.
+/// Returns the caller, as the front established it, such as `local` or `jwt:SUBJECT`.
 ///
 /// # Errors
 /// No call runs.

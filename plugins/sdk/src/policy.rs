@@ -3,8 +3,8 @@
 pub use crate::bindings::policy::exports::portcullis::plugin::policy::Verdict;
 use crate::{Call, Concern, Denial};
 
-/// A plugin that decides whether a call may go on. It must be pure: the same call and settings give the same verdict,
-/// so that history can be replayed.
+/// A plugin that decides whether a call may continue. It must be pure: the same call and settings give the same
+/// verdict, so that history can be replayed.
 pub trait Policy: Sized + 'static {
     /// Reads the plugin's `settings` table, which is given as JSON. Prepare here what you can: this usually runs once,
     /// and the fresh instance of each decision starts from the resulting state.

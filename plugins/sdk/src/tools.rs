@@ -38,7 +38,7 @@ pub trait Tools: Sized + 'static {
     fn call(&self, session: &mut Self::Session, tool: &str, arguments: &str) -> Result<String, Failure>;
 }
 
-/// A tool source that offers resources beside its tools. Every call gets a fresh instance.
+/// A tool source that offers resources in addition to its tools. Every call gets a fresh instance.
 pub trait Resources: Tools {
     /// Returns the resources of the caller's profile: a JSON array of MCP `Resource` objects.
     ///

@@ -1,5 +1,5 @@
-//! What Cedar itself decides: every value is one of Cedar's public expressions, and Cedar's authorizer evaluates all
-//! policies, heads included.
+//! The decisions of Cedar itself: every value is one of Cedar's public expressions, and Cedar's authorizer evaluates
+//! all policies, heads included.
 
 use std::collections::{HashMap, HashSet};
 use std::str::FromStr;

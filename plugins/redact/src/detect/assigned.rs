@@ -78,7 +78,7 @@ const TOKENS: [&str; 26] = [
 /// The beginnings of names that end like a token's and stand before the place in a list.
 const PLACES: [&str; 6] = ["page", "next", "cursor", "continuation", "sync", "resume"];
 
-/// What no real secret contains.
+/// Texts that no real secret contains.
 const PLACEHOLDERS: [&str; 14] = [
     "changeme",
     "change-me",
@@ -96,7 +96,7 @@ const PLACEHOLDERS: [&str; 14] = [
     "replace",
 ];
 
-/// What a name says about the value behind it.
+/// The meaning of a name for the value behind it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Named {
     /// A person may have made it up.
@@ -123,7 +123,7 @@ pub(super) fn assignment(text: &str, sign: Range<usize>) -> Option<Step> {
     let start = sign.end + run(from(bytes, sign.end), 2, |b| b == b'=' || b == b'>');
     let start = start + run(from(bytes, start), 4, |b| b == b' ' || b == b'\t');
     let (kind, range) = secret(bytes, value(bytes, start), named)?;
-    // The value is searched too: what has a form of its own has a better name than `secret`.
+    // The value is searched too: a value with a known form has a better name than `secret`.
     Some(Step { found: Some((kind, range)), past: sign.end })
 }
 
@@ -172,7 +172,7 @@ pub(super) fn url(text: &str, place: usize) -> Option<Step> {
     Some(Step { found: Some((Kind::UrlPassword, password)), past: behind })
 }
 
-/// Returns the places of the `:` and the `@` around a password with a `/` that is not escaped. What seems to be the authority
+/// Returns the places of the `:` and the `@` around a password with a `/` that is not escaped. The apparent authority
 /// ends there, and has a `:` that no port follows, since a port is a number.
 fn with_slash(url: &[u8], authority: &[u8]) -> Option<(usize, usize)> {
     if at(url, authority.len()) != b'/' {
@@ -315,7 +315,7 @@ fn scheme(value: &[u8]) -> usize {
     }
 }
 
-/// Returns the length of the placeholders with which a value begins: what is directly behind them is a value of its own.
+/// Returns the length of the placeholders with which a value begins: text directly behind them is a separate value.
 fn placeholders(value: &[u8]) -> usize {
     let mut length = 0;
     while let Some(rest) = from(value, length).strip_prefix(b"[[") {

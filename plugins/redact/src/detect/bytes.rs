@@ -17,7 +17,7 @@ pub(super) const BASE64: u16 = 1 << 7;
 /// `_`, which joins the words of a name.
 pub(super) const JOINS: u16 = 1 << 8;
 
-/// The first byte of wide signs, of which the colon is one.
+/// The first byte of wide signs, such as the wide colon.
 pub(super) const WIDE: u8 = 0xef;
 
 static CLASSES: [u16; 256] = classes();
@@ -96,7 +96,7 @@ pub(super) fn is_varied(bytes: &[u8]) -> bool {
 /// The bytes that are looked at together: they become vector instructions.
 const BLOCK: usize = 16;
 
-/// Reports whether a byte is a small letter, a space or a comma. Nothing that is looked for consists of these alone.
+/// Reports whether a byte is a small letter, a space or a comma. Nothing that is looked for consists only of these.
 #[inline]
 fn is_calm(b: u8) -> bool {
     (b.wrapping_sub(b'a') < 26) | (b == b' ') | (b == b',')

@@ -11,7 +11,7 @@ use super::{Context, Step};
 const LOCAL: usize = 64;
 const HOST: usize = 253;
 
-/// What looks like a top-level domain and is the end of a file's name, as in `logo@2x.png`.
+/// File name endings that look like a top-level domain, as in `logo@2x.png`.
 const FILES: [&[u8]; 14] = [
     b"png", b"jpg", b"jpeg", b"gif", b"svg", b"webp", b"css", b"js", b"ts", b"json", b"html", b"scss", b"avif", b"pdf",
 ];

@@ -9,7 +9,7 @@ use super::bytes::{
 };
 use super::formats::{FORMATS, Format};
 
-/// For each first byte, the second bytes with which a key goes on, as bits.
+/// For each first byte, the second bytes with which a key continues, as bits.
 static PAIRS: [[u64; 2]; 128] = pairs();
 
 /// For each first byte, where its formats begin and end.
@@ -121,7 +121,7 @@ impl Format {
     }
 }
 
-/// A run of this length is read once: the search goes on behind it.
+/// A run of this length is read once: the search continues behind it.
 const LONG: usize = 64;
 
 /// Looks for a JSON web token: header and payload are objects (`{"` is encoded as `eyJ`), then a signature follows.

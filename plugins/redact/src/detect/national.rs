@@ -74,7 +74,7 @@ pub(super) fn lettered(text: &[u8], word: &Range<usize>, kinds: Kinds, context: 
     }
 }
 
-/// Looks for an identifier of which the first part is a number and the last has a letter: `12345678-Z`, `131052-308T`.
+/// Looks for an identifier whose first part is a number and whose last has a letter: `12345678-Z`, `131052-308T`.
 pub(super) fn number_with_letter(text: &[u8], word: &Range<usize>, kinds: Kinds) -> Option<Step> {
     let separator = at(text, word.end);
     if !matches!((word.len(), separator), (6, b'-' | b'+') | (8, b'-')) {

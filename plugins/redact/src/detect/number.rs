@@ -81,7 +81,7 @@ impl Number {
 
 /// Looks for what a number from the start of this word on can be.
 pub(super) fn find(text: &[u8], word: &Range<usize>, kinds: Kinds, context: &Context<'_>) -> Option<Step> {
-    // Most numbers are short and alone, and then they are nothing that is looked for.
+    // Most numbers are short and isolated, and these are never looked for.
     let next = at(text, word.end);
     let goes_on =
         matches!(next, b' ' | b'-' | b'.' | b'/' | b'+' | b')') && (is_word(at(text, word.end + 1)) || next == b')');

@@ -17,18 +17,18 @@ const PAGE: &str = "../../docs/src/guide/redaction.md";
 const BEGIN: &str = "<!-- what is found: written by `UPDATE_GOLDEN=1 cargo test -p portcullis-redact labelled` -->\n";
 const END: &str = "<!-- end of what is found -->";
 
-/// What was counted for a kind.
+/// The counts for a kind.
 #[derive(Default, Clone, Copy)]
 struct Count {
-    /// The values in the set, and those of which nothing remains after the search.
+    /// The values in the set, and those that the search removes completely.
     values: usize,
     hidden: usize,
-    /// What was replaced as this kind, and what of it is exactly a value of the set.
+    /// The replacements of this kind, and those of exactly a value of the set.
     replaced: usize,
     right: usize,
 }
 
-/// The counts by kind, for the part of the set that was written beside the detectors and for the hold-out.
+/// The counts by kind, for the part of the set that was written along with the detectors and for the hold-out.
 type Counts = BTreeMap<String, [Count; 2]>;
 
 /// A text of the set: the JSON of a result, and the values in it with their kinds.

@@ -45,7 +45,7 @@ fn a_placeholder_is_no_value_and_what_imitates_one_hides_nothing() {
         ("[[email:4111111111111111]]", "[[email:[credit-card:1]]]"),
         ("[[email:a@b.org]]", "[[email:[email:1]]]"),
         ("[[a@b.org:withheld]]", "[[[email:1]:withheld]]"),
-        // What stands before the colon is a value, and no kind.
+        // The text before the colon is a value, not a kind.
         ("[[4111-1111-1111-1111:withheld]]", "[[[credit-card:1]:withheld]]"),
         ("[[4111111111111111:a0011223344556ff]]", "[[[credit-card:1]:a0011223344556ff]]"),
         ("[[[hex:a0011223344556ff]] a@b.org]]", "[[[hex:a0011223344556ff]] [email:1]]]"),

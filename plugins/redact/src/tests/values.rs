@@ -180,7 +180,7 @@ impl Random {
         }
     }
 
-    /// Returns text that is no value of any kind.
+    /// Returns text that is not a value of any kind.
     pub(super) fn harmless(&mut self, label: &str) -> String {
         let (form, length) = label.split_once(':').unwrap_or((label, "16"));
         match form {

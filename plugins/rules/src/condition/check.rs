@@ -6,7 +6,7 @@ use std::fmt;
 use super::Fault;
 use super::tree::{Constant, Expr, Fact, Macro, Node};
 
-/// What is known of a value before there is a call.
+/// The known type of a value before there is a call.
 #[derive(Debug, Clone, PartialEq)]
 enum Type {
     /// Any value: it comes from the arguments.

@@ -52,7 +52,7 @@ impl Number {
         }
     }
 
-    /// Calculates, or returns `None` if the result is none of these numbers.
+    /// Calculates, or returns `None` if the result is not such a number.
     pub(super) fn calculate(self, operation: Arithmetic, other: Self) -> Option<Self> {
         if let (Self::Whole(left), Self::Whole(right)) = (self, other) {
             return Self::whole(match operation {

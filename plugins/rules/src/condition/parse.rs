@@ -23,7 +23,7 @@ struct Parser {
     bound: Vec<String>,
 }
 
-/// What stands behind the last token.
+/// The token behind the last one.
 static END: Token = Token { kind: Kind::End, at: 0 };
 
 impl Parser {

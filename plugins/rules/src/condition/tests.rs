@@ -301,7 +301,7 @@ fn a_condition_that_takes_too_long_is_not_evaluated_to_its_end() {
     assert_eq!(holds("arguments.a.all(x, x == 0) && size(arguments.s) > 9", &list), Ok(true));
 }
 
-/// Before, a comparison was charged for the items of the outer lists alone, and a macro for nothing that it copied.
+/// Before, a comparison was charged only for the items of the outer lists, and a macro for nothing that it copied.
 #[test]
 fn a_comparison_takes_steps_for_everything_within_and_so_does_a_copy() {
     let nested = format!("[{}[0]]", "[0],".repeat(999));

@@ -51,7 +51,7 @@ pub(super) enum Constant {
     String(String),
 }
 
-/// What a condition can ask about a call.
+/// A fact that a condition can query about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fact {
     Source,

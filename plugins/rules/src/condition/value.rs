@@ -68,8 +68,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Compares two values that are no lists. Values of different types cannot be compared, except with null, which nothing
-    /// else equals.
+    /// Compares two values that are not lists. Values of different types cannot be compared, except with null, which
+    /// nothing else equals.
     pub(super) fn equals(&self, other: &Self) -> Result<bool, Failure> {
         match (self, other) {
             (Self::Null, Self::Null) => Ok(true),
@@ -86,7 +86,7 @@ impl<'a> Value<'a> {
 /// Looks up a key. A source may take a key in another case for this one, so that nobody knows which value counts.
 ///
 /// # Errors
-/// [`Failure::Ambiguous`] if the map has the key in another case, be it alone or beside this one.
+/// [`Failure::Ambiguous`] if the map has the key in another case, with or without this one.
 pub(super) fn look_up<'a>(members: &'a [(Cow<'a, str>, Json<'a>)], key: &str) -> Result<Option<&'a Json<'a>>, Failure> {
     let is_other = |other: &str| {
         if other.is_ascii() && key.is_ascii() {

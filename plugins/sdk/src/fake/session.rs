@@ -5,11 +5,11 @@ use std::cell::{Cell, RefCell};
 /// A limit of the budget of a profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetLimit {
-    /// What is limited: `calls`, `bytes` or `time`.
+    /// The limited quantity: `calls`, `bytes` or `time`.
     pub name: String,
     /// The most that can be left.
     pub amount: u64,
-    /// What was left when the call came.
+    /// The remainder when the call came.
     pub left: i64,
 }
 

@@ -183,7 +183,7 @@ impl Random {
         iban.as_bytes().chunks(4).map(|group| std::str::from_utf8(group).unwrap()).collect::<Vec<_>>().join(" ")
     }
 
-    /// A German tax number: of ten digits one occurs twice and one not at all.
+    /// A German tax number: of ten digits one occurs twice and one never.
     fn german(&mut self) -> String {
         let mut pool: Vec<usize> = (0..10).collect();
         pool.remove(self.below(10));
