@@ -122,7 +122,7 @@ const KEYS: [&str; 11] = [
     "token.json",
 ];
 
-/// Folders of a home in which programs are installed, within or beside those that decide which programs start.
+/// Folders of a home in which programs are installed, within or next to those that decide which programs start.
 const PROGRAMS: [&str; 7] = [
     ".cargo/bin",
     ".claude/plugins",
@@ -161,8 +161,8 @@ fn names_credential(path: &Path, home: Option<&Path>) -> bool {
     named || is_key_file(path) || path.components().any(|part| part.as_os_str() == DATA_FOLDER)
 }
 
-/// Reports whether a file holds credentials or decides which programs start, in this home or another one. What is in a
-/// folder of installed programs is none of these by its place.
+/// Reports whether a file holds credentials or decides which programs start, in this home or another one. A file in a
+/// folder of installed programs is neither just because of its place.
 pub(crate) fn is_credential_file(file: &Path, home: Option<&Path>) -> bool {
     let is_below = |below: &Path, known: &[&str]| known.iter().any(|known| below.starts_with(known));
     let named = in_homes(file, home)

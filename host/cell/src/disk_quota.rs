@@ -22,8 +22,8 @@ impl DiskQuota {
     /// The pause between two looks at what was written.
     pub const PAUSE: Duration = Duration::from_millis(250);
 
-    /// Waits until a program has written more into these folders than it may, and returns what that was. What it
-    /// removed and holds open is only seen in the room that is left on the disk. Cancellation safe.
+    /// Waits until a program has written more into these folders than it may, and returns a description of the excess.
+    /// Removed files that it holds open are noticed only by the disk's free space. Cancellation safe.
     pub async fn wait_until_exceeded(&self, folders: &[PathBuf]) -> String {
         let least = least_room(folders).map_or(0, |room| (room / 2).min(LEAST_ROOM_BYTES));
         loop {
@@ -44,8 +44,8 @@ impl DiskQuota {
 }
 
 /// Returns the bytes on the disk and the number of all files below these folders, which may be left early if there are
-/// more than `most`. Returns `None` if one of them cannot be read, as one whose path is too long: what is in it would not
-/// count.
+/// more than `most`. Returns `None` if one of them cannot be read, such as one whose path is too long: its content
+/// would not count.
 fn size(mut folders: Vec<PathBuf>, most: usize) -> Option<(u64, usize)> {
     let (mut bytes, mut files) = (0, 0);
     while let Some(folder) = folders.pop().filter(|_| files <= most) {

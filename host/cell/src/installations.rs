@@ -36,8 +36,8 @@ impl Installations {
     }
 }
 
-/// An installation of one source, which has ended when this is dropped. Several may be wanted at once, of which all but
-/// one wait.
+/// An installation of one source, which has ended when this is dropped. Several may be wanted at once; all but one
+/// wait.
 #[cfg(feature = "process")]
 #[derive(Debug)]
 pub struct Installation {

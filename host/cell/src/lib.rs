@@ -1,4 +1,4 @@
-//! The cell of a source that runs on this machine: what the source may touch, and what enforces that.
+//! The cell of a source that runs on this machine: the access of the source, and its enforcement.
 //!
 //! A [`CellGrant`] is what the configuration names, checked against the disk; a fresh grant opens nothing. A
 //! [`ProgramNeeds`] is what the program itself needs to run, found by looking at files. The launcher builds a cell from
@@ -139,7 +139,7 @@ pub enum CellError {
 /// Makes a folder that only this user can enter.
 #[cfg(feature = "process")]
 fn make_private_folder(folder: &Path) -> Result<(), CellError> {
-    // What a source or an installer gets would be elsewhere, and the folder there would be closed to others.
+    // The files for a source or an installer would be elsewhere, and the folder there would be closed to others.
     for folder in folder.ancestors().take(2) {
         portcullis_core::private::refuse_link(folder).map_err(|error| CellError::Program(error.to_string()))?;
     }

@@ -81,7 +81,7 @@ pub enum MissingAccess {
 impl fmt::Display for MissingAccess {
     /// Writes what was refused, the line of the configuration that allows it, and the switch of `portcullis wrap`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What a source wrote must stay one value of the line, and one word of the command.
+        // Text from a source must stay one value of the line, and one word of the command.
         let forms = |path: &Path| {
             let path = path.to_string_lossy();
             (escape_hidden(&path).into_owned(), toml_string(&path), plain_shell_word(&path))
@@ -154,8 +154,8 @@ impl ProcessCell {
         missing
     }
 
-    /// Returns what a source may have lacked that did not start: what [`Self::missing_access`] finds, and the variables
-    /// that its message names and it does not have.
+    /// Returns what a source that did not start may have lacked: the findings of [`Self::missing_access`], and the
+    /// variables that its message names and it does not have.
     pub fn missing_access_at_start(&self, then: Instant, failure: &str) -> Vec<MissingAccess> {
         let missing = |name: &String| !self.has_variable(name);
         let variables = variables_in(failure).into_iter().filter(missing).map(MissingAccess::Variable).collect();
@@ -164,8 +164,8 @@ impl ProcessCell {
         missing
     }
 
-    /// Returns at most [`MAX_SHOWN`] things that the cell may lack. What the failure itself names comes before the
-    /// refused hosts, of which there may be many.
+    /// Returns at most [`MAX_SHOWN`] things that the cell may lack. Names from the failure itself come before the
+    /// refused hosts, which may be many.
     fn collect_missing(
         &self,
         then: Option<Instant>,
@@ -193,8 +193,8 @@ impl ProcessCell {
         let programs = self.cells.programs();
         let mut found = BTreeMap::new();
         for (at, path) in paths_in(failure).into_iter().enumerate() {
-            // A granted path may lie in a folder of which the cell has its own otherwise, such as `/tmp`, so the grant
-            // is checked first. Every stack trace names the files of the program itself, which it need not write.
+            // A granted path may lie in a folder that the cell otherwise replaces with its own, such as `/tmp`, so the
+            // grant is checked first. Every stack trace names the files of the program itself, which it need not write.
             let granted = within(&path, &grant.read);
             // So does the name by which the program was started, which may be a link.
             let of_program = path == needs.program
@@ -281,7 +281,7 @@ fn paths_in(text: &str) -> Vec<PathBuf> {
         };
         let (word, after) = rest.split_at(length.unwrap_or(rest.len()));
         let path = word.trim_end_matches(['.', '/']);
-        // What `..` leads to is another path, by which credentials would be recommended.
+        // A path with `..` leads elsewhere, so that credentials could be recommended.
         let leads_up = || Path::new(word).components().any(|part| part == Component::ParentDir);
         if (2..=MAX_SHOWN_BYTES).contains(&path.len()) && !path.starts_with("//") && !path.contains('\n') && !leads_up()
         {

@@ -50,7 +50,8 @@ impl NamedPaths {
     }
 
     /// Returns what a text names by a relative word of the command. A source that does not start in its `cwd` looks for
-    /// the word in its private home, and its message has the path there, or, of a word that must be a path, the word alone.
+    /// the word in its private home, and its message has the path there, or, for a word that must be a path, only the
+    /// word.
     pub(crate) fn named_relatively_in(&self, text: &str) -> Vec<PathBuf> {
         let is_part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_');
         let is_in = |word: &str| {
@@ -108,7 +109,7 @@ mod tests {
             "https://docs.example/x",
         ];
         let command = command.map(str::to_owned);
-        // There is no such folder: what is outside makes no difference.
+        // There is no such folder: files outside make no difference.
         let named = NamedPaths::of(&command, Some(Path::new("/no/work")));
         let expected =
             ["/abs", "/no/work/docs", "/no/work/notes.d", "/no/work/stdio", "/no/beside", "/no/work/absent/x"];

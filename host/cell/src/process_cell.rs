@@ -230,7 +230,7 @@ impl ProcessCell {
     /// source that installs nothing.
     ///
     /// # Errors
-    /// [`CellError`]; what was unpacked so far is used by the next attempt only if it is whole.
+    /// [`CellError`]; files unpacked so far are used by the next attempt only if they are complete.
     pub async fn install(&self) -> Result<Option<InstallReport>, CellError> {
         let Some(package) = self.package()? else { return Ok(None) };
         let installed = Installer::new(&self.cells, self.source(), &package).ready().await?;

@@ -203,8 +203,8 @@ struct FoundProgram {
 }
 
 impl Search<'_> {
-    /// Adds a program and, if it is a script, its interpreter. Of an interpreter that is a script itself, nothing but
-    /// its file is added: whoever wrote the first line chose it.
+    /// Adds a program and, if it is a script, its interpreter. For an interpreter that is itself a script, only its
+    /// file is added: the author of the first line chose it.
     fn program(&mut self, path: &Path) -> Result<FoundProgram, CellError> {
         self.steps += 1;
         if self.steps > MAX_STEPS {
@@ -323,8 +323,8 @@ impl Search<'_> {
         Some(traced.real)
     }
 
-    /// Opens a file or folder of a program, unless it is missing, contains more than the program, holds credentials, or is
-    /// a link to another folder: whoever made the program may have made the link.
+    /// Opens a file or folder of a program, unless it is missing, contains more than the program, holds credentials, or
+    /// is a link to another folder: the author of the program may have made the link.
     fn need(&mut self, path: &Path) {
         let Ok(real) = path.canonicalize() else { return };
         let around = path.parent().and_then(|folder| folder.canonicalize().ok()).unwrap_or_default();

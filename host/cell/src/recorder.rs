@@ -1,9 +1,9 @@
-//! Records what a source tries: files, programs, addresses and denied system calls, and whether its cell has them.
+//! Records the files, programs, addresses and denied system calls that a source tries, and whether its cell has them.
 //!
-//! The kernel asks before it carries a recorded call out, and the answer is to go on, so that the cell decides as it
-//! does without a recorder; a call that every cell denies is denied. What a path is, is read from the memory of the
-//! source: a source that changes it meanwhile spoils its record and nothing else. An evaluated source that asks for a
-//! Unix socket gets the end of a closed pipe, so that it goes on to say where it would connect to; that call is denied.
+//! The kernel asks before it carries out a recorded call, and the answer is to continue, so that the cell decides as it
+//! does without a recorder; a call that every cell denies is denied. Paths are read from the memory of the source: a
+//! source that changes one meanwhile spoils only its own record. An evaluated source that asks for a Unix socket gets
+//! the end of a closed pipe, so that it then reveals where it would connect to; that call is denied.
 
 #[cfg(target_os = "linux")]
 mod caller;
@@ -314,7 +314,7 @@ impl Recording {
                 recording.threads.add(call.thread);
                 let mut seen = caller::attempts_of(&listener, &call, &recording.watched);
                 let program = seen.as_ref().map(|_| caller::thread_name(call.thread)).unwrap_or_default();
-                // Before the caller goes on: what it does next may be to answer, after which the record is read.
+                // Before the caller continues: its next step may be to answer, after which the record is read.
                 recording.seen.lock().waiting += seen.as_ref().map_or(1, Vec::len);
                 let is_recorded = portcullis_jail::recorded_call(call.number).is_some();
                 let reaches_service = || seen.iter().flatten().any(caller::AttemptInCell::is_unix_socket);
@@ -325,7 +325,7 @@ impl Recording {
                     // A call that every cell denies is here only to be recorded.
                     listener.deny(&call);
                 } else if listener.stand_in_for_socket(&call) {
-                    // What it is connected to says more.
+                    // Its later connection tells more.
                     recording.seen.lock().waiting -= seen.as_ref().map_or(1, Vec::len);
                     seen = Ok(Vec::new());
                 }
@@ -334,7 +334,7 @@ impl Recording {
                     continue;
                 };
                 for seen in seen {
-                    // A look is left out rather than waited for; what may weigh more is not.
+                    // A mere look is dropped rather than waited for; a weightier attempt is not.
                     let sent = match seen.is_mere_look() {
                         true => to_look.try_send((seen, program.clone())),
                         false => to_look.send((seen, program.clone())).map_err(|error| TrySendError::Full(error.0)),

@@ -1,5 +1,5 @@
-//! The isolation report: what is enforced on a source, by which mechanism, and what is not. It promises no more than
-//! the mechanism does.
+//! The isolation report: the limits that are enforced on a source, the mechanism of each, and the gaps. It promises no
+//! more than the mechanism does.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -21,11 +21,11 @@ pub fn paths_as_text<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Vec<Co
 pub enum Strength {
     /// Enforced by the kernel or the rules of WebAssembly, for the source and all its descendants.
     Enforced,
-    /// Enforced by the kernel for each process alone: many processes have many times as much.
+    /// Enforced by the kernel for each process separately: many processes have many times as much.
     PerProcessOnly,
     /// Enforced as far as the mechanism goes, which is not all the way.
     BestEffort,
-    /// Not enforced at all.
+    /// Not enforced.
     None,
 }
 

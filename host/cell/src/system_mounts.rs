@@ -51,7 +51,7 @@ pub(super) fn is_shared_or_replaced(path: &Path) -> bool {
     is_shared(path) || OWN_FOLDERS.iter().any(|folder| path.starts_with(folder))
 }
 
-/// Reports whether a path lies in a folder of which a full cell has its own, and can be granted all the same.
+/// Reports whether a path lies in a folder that a full cell replaces with its own, but can still be granted.
 pub(super) fn can_be_granted(path: &Path) -> bool {
     !is_shared(path) && GRANTABLE.iter().any(|folder| path.starts_with(folder) && path != Path::new(folder))
 }

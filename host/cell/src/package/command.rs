@@ -37,7 +37,7 @@ impl PackageManager {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PackageCommand {
     pub kind: PackageManager,
-    /// `npx` or `uvx`, as configured. The installer (`npm` or `uv`) is looked for beside it.
+    /// `npx` or `uvx`, as configured. The installer (`npm` or `uv`) is looked for next to it.
     pub runner: String,
     /// The packages to install, the one with the program first: `name`, `name@1.2.3`, `name==1.2.3`.
     pub(crate) specs: Vec<String>,
@@ -69,7 +69,8 @@ impl PackageCommand {
         Ok(Some(package))
     }
 
-    /// Returns the name of the request in the lock file: what the command asks for, whatever that resolves to.
+    /// Returns the name of the request in the lock file: the package as the command names it, whatever that resolves
+    /// to.
     pub(crate) fn lock_key(&self) -> String {
         format!("{}:{}", self.kind.as_str(), self.specs.join(" "))
     }

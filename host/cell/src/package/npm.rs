@@ -55,7 +55,7 @@ fn command(npm: &Path, words: impl Iterator<Item = String>) -> Vec<String> {
 pub(super) fn environment(registry: Option<&PackageRegistry>, cache: Option<&Path>) -> Vec<(String, String)> {
     let cache = cache.unwrap_or(Path::new("/tmp/npm"));
     let mut environment = vec![
-        // A path that does not exist in the cell: the file beside the system's npm may hold credentials.
+        // A path that does not exist in the cell: the file next to the system's npm may hold credentials.
         ("npm_config_globalconfig".to_owned(), "/etc/npmrc".to_owned()),
         ("npm_config_cache".to_owned(), cache.to_string_lossy().into_owned()),
     ];
@@ -144,7 +144,7 @@ struct InstalledManifest {
 }
 
 impl InstalledManifest {
-    /// Reads the manifest of a package. `None` if it is too large, or is none.
+    /// Reads the manifest of a package. Returns `None` if it is too large or not a valid manifest.
     fn read(package: &Path) -> Option<Self> {
         let text = read_limited(&package.join("package.json"), MAX_MANIFEST_BYTES).ok()?;
         serde_json::from_str(&text).ok()
@@ -295,7 +295,7 @@ mod tests {
             let outside = RECIPE.replace("\"node_modules/b\"", &format!("{place:?}"));
             assert!(check_names(folder.path(), &outside).unwrap_err().contains("not in its folder"), "{place}");
         }
-        // What is fetched for the archive of another package counts, too.
+        // A file fetched for the archive of another package counts, too.
         let fetched = RECIPE.replace(
             "\"inBundle\":true",
             "\"inBundle\":true,\"resolved\":\"https://r/c.tgz\",\"integrity\":\"sha512-c\"",

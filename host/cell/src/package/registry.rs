@@ -114,7 +114,7 @@ impl PackageRegistry {
 /// The `key = value` settings of all files; those of the file that takes precedence come first.
 type Settings = Vec<(String, String)>;
 
-/// Returns npm's configuration files: the user's, the one beside the system's npm, the system's.
+/// Returns npm's configuration files: the user's, the one next to the system's npm, the system's.
 fn npm_files(programs: &ProgramSearch) -> Vec<PathBuf> {
     let user = programs.home.as_ref().map(|home| home.join(".npmrc"));
     user.into_iter().chain(["/usr/local/etc/npmrc", "/usr/etc/npmrc", "/etc/npmrc"].map(PathBuf::from)).collect()

@@ -1,6 +1,6 @@
 //! The store of the packages of one source: a folder for each dependency tree, either complete or absent. A tree is
-//! removed once it is neither current nor in use. What an interrupted installation has fetched is kept for the next
-//! one.
+//! removed once it is neither current nor in use. Files that an interrupted installation has fetched are kept for the
+//! next one.
 
 use std::fs::{self, File};
 use std::io;
@@ -47,7 +47,7 @@ impl Stage {
     /// Removes the folder, and waits until it is gone.
     pub(super) async fn remove(mut self) {
         let folder = self.0.take();
-        // What cannot be removed is removed by the next turn.
+        // A folder that cannot be removed is left to the next turn.
         let _ = spawn_blocking(move || drop(folder)).await;
     }
 }
@@ -88,8 +88,7 @@ impl PackageStore {
     }
 
     /// Returns the folder in which an installer keeps what it has fetched until the package is installed. An
-    /// installation that was interrupted goes on with what is there. No other source uses it, and no second
-    /// installation of this one.
+    /// interrupted installation is continued from it. No other source uses it, and no second installation of this one.
     pub(super) fn cache(&self, _lock: &InstallLock) -> io::Result<PathBuf> {
         let cache = self.folder.join(CACHE);
         super::super::make_private_folder(&cache).map_err(io::Error::other)?;
@@ -123,7 +122,7 @@ impl PackageStore {
 
     /// Returns the folder that a tree is installed in.
     pub(super) fn place(&self, tree: &Digest) -> PathBuf {
-        // All of the digest: what stands there counts as that tree.
+        // The whole digest: the content of this path counts as that tree.
         self.folder.join(tree.to_string().trim_start_matches("sha256:"))
     }
 

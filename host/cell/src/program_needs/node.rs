@@ -1,4 +1,4 @@
-//! Node.js: the program, the libraries beside it, and the packages that a script belongs to.
+//! Node.js: the program, the libraries next to it, and the packages that a script belongs to.
 
 use std::path::Path;
 

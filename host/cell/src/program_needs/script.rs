@@ -1,8 +1,8 @@
 //! The script that a command of an interpreter names, and what may run in its place.
 //!
-//! The file is opened for the source, and with Node.js and Python what is around it. Whoever wrote the command need not be
-//! the user: it may come from a bundle or from the configuration of another program. Other code in the place of the script
-//! could read what was opened for it. So the script is taken for one only behind options that are known to run no code.
+//! The file is opened for the source, and with Node.js and Python so are the files around it. The command's author need
+//! not be the user: it may come from a bundle or from another program's configuration. Other code in the script's place
+//! could read those files. So an argument counts as the script only after options that are known to run no code.
 
 use std::path::{Component, Path};
 

@@ -310,7 +310,7 @@ fn a_file_that_a_script_is_given_opens_no_folder_around_it() {
     assert!(read("~/pkg/node_modules/evil/bin/node", "~/project/data/app.db").is_empty());
     home.file("pkg/node_modules/evil/node_modules/tsx/cli.js", "#!/usr/bin/env node\n");
     assert!(read("~/pkg/node_modules/evil/node_modules/tsx/cli.js", "~/project/data/app.db").is_empty());
-    // A runner that the project has runs what the project has, and nothing else: whoever made the folder chose its name.
+    // A runner in the project runs files of the project, and nothing else: the author of the folder chose its name.
     home.file("project/node_modules/tsx/dist/cli.mjs", "#!/usr/bin/env node\n");
     home.link("project/node_modules/.bin/tsx", "../tsx/dist/cli.mjs");
     home.file("other/package.json", "{}");

@@ -279,7 +279,7 @@ impl CallingThread {
         openat2(&self.root, below, OFlags::PATH | OFlags::CLOEXEC | links, Mode::empty(), ResolveFlags::IN_ROOT)
     }
 
-    /// Reports whether a path is mounted by itself, as a file that a cell is granted without its folder.
+    /// Reports whether a path is itself a mount, such as a file that a cell is granted without its folder.
     fn is_mount_point(&self, path: &Path, file: &OwnedFd) -> bool {
         let folder = path.parent().and_then(|folder| self.open(folder, OFlags::empty()).ok());
         let mounts = mount_of(file).zip(folder.as_ref().and_then(mount_of));

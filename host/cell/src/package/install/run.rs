@@ -31,7 +31,7 @@ const QUOTA: DiskQuota = DiskQuota { bytes: 8 << 30, files: 500_000 };
 const COMPLAINT_CHARS: usize = 400;
 
 impl Installer<'_> {
-    /// Returns the installer: npm beside npx, uv beside uvx.
+    /// Returns the installer: npm next to npx, uv next to uvx.
     pub(super) fn tool(&self, name: &str) -> Result<PathBuf, CellError> {
         let beside = Path::new(&self.package.runner).parent().map(|folder| folder.join(name));
         match beside.filter(|path| path.is_absolute() && is_program(path)) {
@@ -44,8 +44,8 @@ impl Installer<'_> {
         Ok(ProgramNeeds::of(&["python3".to_owned()], None, None, &self.programs)?.program)
     }
 
-    /// Runs the commands of a step with the registry in reach. Whoever has the turn to install uses the cache of the
-    /// source; others fetch everything anew.
+    /// Runs the commands of a step with the registry in reach. The process with the turn to install uses the cache of
+    /// the source; others fetch everything anew.
     pub(super) async fn reach(
         &self,
         step: &str,

@@ -85,7 +85,7 @@ fn a_program_that_only_has_the_name_of_an_interpreter_runs_nothing_but_its_own_s
     home.file("manager/version", "3.12.1\n");
     let needs = home.needs(&["manager/shims"], &["python", "~/bundle/main.py"]);
     assert!(home.read(&needs).contains(&"bundle".to_owned()), "{needs:?}");
-    // What somebody unpacked beside other files is not theirs.
+    // A program unpacked next to other files does not get those files.
     home.file("Downloads/bin/python3", "\x7fELF");
     home.file("Downloads/taxes.txt", "");
     assert!(!reads("~/Downloads/bin/python3", "~/Downloads/taxes.txt").iter().any(|path| path.contains("taxes")));
@@ -118,7 +118,7 @@ fn a_command_opens_no_credentials_and_no_file_of_the_broker_by_naming_it() {
         }
         std::fs::remove_file(home.at("link")).unwrap();
     }
-    // What stands where programs are installed is a script like any other.
+    // A file in a folder of installed programs is a script like any other.
     home.file(".local/bin/server.py", "");
     let reads = home.read(&home.needs(&["py/bin"], &["python3", "~/.local/bin/server.py"]));
     assert!(reads.contains(&".local/bin/server.py".to_owned()), "{reads:?}");
@@ -171,7 +171,7 @@ fn a_link_of_a_package_leads_to_no_other_folder() {
             assert!(!reads.iter().any(|path| path.starts_with(target)), "{argv:?}: {reads:?}");
         }
     }
-    // Nor to the folder beside it.
+    // Nor to the folder next to it.
     home.file("tool/bin/node", "\x7fELF");
     home.file("tool/private/notes", "");
     home.link("tool/lib", "private");
