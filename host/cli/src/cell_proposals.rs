@@ -23,8 +23,8 @@ pub(crate) struct UnmetNeeds {
 }
 
 impl UnmetNeeds {
-    /// Returns what a source lacks, or `None` if its server is not known or lacks nothing. What would open one of these
-    /// files of the broker's own is left out, as no source gets them.
+    /// Returns what a source lacks, or `None` if its server is not known or lacks nothing. Lines that would open one of
+    /// these files of the broker are left out, as no source gets them.
     pub(crate) fn of(source: &SourceConfig, own: &[PathBuf]) -> Option<Self> {
         let Endpoint::Command { argv, cwd, env } = &source.endpoint else { return None };
         let server = KnownServer::started_by(argv)?;

@@ -113,7 +113,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Returns the lowest level of the program's own log that is shown. A command that ends by itself reports as its
+    /// Returns the lowest level of the program's own log that is shown. A command that ends on its own reports as its
     /// result what a server can only log, and the tour explains the failures that it causes.
     pub(crate) fn log_level(&self) -> &'static str {
         match self {

@@ -1,5 +1,5 @@
-//! The configuration file as commands change it: one command at a time, completely or not at all, and trusted as it is
-//! written if it was trusted.
+//! The configuration file as commands change it: one command at a time, atomically, and still trusted if it was trusted
+//! before.
 
 use std::fs::{File, Permissions};
 use std::io::Write as _;
@@ -72,7 +72,7 @@ impl ConfigFile {
         Ok(self)
     }
 
-    /// Leaves the trust in the file to a person: what is written next counts only after a look at it, unless the file
+    /// Leaves the trust in the file to a person: the next written text counts only after a look at it, unless the file
     /// is named.
     pub(crate) fn without_trust(self) -> Self {
         Self { trusted: None, ..self }
@@ -153,7 +153,7 @@ pub(crate) fn make(file: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> 
     Ok(())
 }
 
-/// Writes a file in one step, whether it exists or not. What is not a regular file, such as a pipe, is written to.
+/// Writes a file in one step, whether it exists or not. Anything but a regular file, such as a pipe, is written to.
 pub(crate) fn put(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     match std::fs::metadata(file) {
         Ok(found) if found.is_file() => {

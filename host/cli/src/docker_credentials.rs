@@ -73,7 +73,7 @@ fn account(file: &Path, registry: &str) -> anyhow::Result<Option<RegistryLogin>>
     }
 }
 
-/// Returns the registry that a key of the configuration names: `host:port`, alone or within a URL.
+/// Returns the registry that a key of the configuration names: `host:port`, by itself or within a URL.
 fn host(key: &str) -> &str {
     let rest = key.split_once("://").map_or(key, |(_, rest)| rest);
     rest.split_once('/').map_or(rest, |(host, _)| host)

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::json_text::{items, plain_text};
 use crate::output::{self, BAD, BOLD};
 
-/// Prints the definitions that are quarantined or warned of: what was found, where, and the command that releases each,
+/// Prints the definitions that are quarantined or warned of: each finding, its place, and the command that releases it,
 /// with a switch that names the data folder.
 pub(crate) fn print_flagged(flagged: &Value, switch: &str) -> anyhow::Result<()> {
     for flagged in items(flagged).iter().filter(|flagged| flagged["state"] != "accepted") {

@@ -94,7 +94,7 @@ pub(crate) fn fit(line: &str, columns: usize) -> String {
     }
     let all = line.chars().count();
     let notice = |missing: usize| format!("… {missing} more characters");
-    // In a narrow terminal the mark alone has to do.
+    // In a narrow terminal the mark must be enough.
     let kept = columns.checked_sub(width(&notice(all))).unwrap_or(columns.saturating_sub(1));
     let head = head(line, kept);
     let missing = all - head.chars().count();

@@ -49,7 +49,7 @@ impl PathGuess {
     fn add(&mut self, path: &Path, key: CellKey, why: &str, home: Option<&Path>, own: &[PathBuf]) {
         let Ok(mut found) = path.canonicalize() else { return };
         if key == CellKey::Write && found.is_file() {
-            // A database makes files beside it.
+            // A database creates files next to itself.
             found = found.parent().map_or_else(|| found.clone(), Path::to_owned);
         }
         let Some(text) = found.to_str().map(str::to_owned) else { return };

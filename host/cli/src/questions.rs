@@ -1,4 +1,5 @@
-//! Questions as the person who started a broker sees them on its standard error, beside every other way to be asked.
+//! Questions as the person who started a broker sees them on its standard error, in addition to every other way to be
+//! asked.
 
 use portcullis::broker::Broker;
 use portcullis::gate::QuestionEvent;

@@ -38,7 +38,7 @@ pub(crate) struct RecordedDecision {
 /// The facts of a call that its records do not have. The view has empty ones in their place.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct UnknownFacts {
-    /// The arguments or the outcome: their shape alone was recorded.
+    /// The arguments or the outcome: only their shape was recorded.
     pub(crate) payload: bool,
     /// The definition, which earlier versions did not record.
     pub(crate) definition: bool,
@@ -46,7 +46,7 @@ pub(crate) struct UnknownFacts {
     pub(crate) flow: bool,
     /// The values that placeholders stood for, with which the policies judged the call too.
     pub(crate) hidden: bool,
-    /// The URI of a resource that no list names: the scheme alone was recorded.
+    /// The URI of a resource that no list names: only the scheme was recorded.
     pub(crate) uri: bool,
 }
 
@@ -66,7 +66,7 @@ impl UnknownFacts {
         self.payload || self.definition || self.hidden || self.uri
     }
 
-    /// Returns the unknown fact that is among those that a policy asked for. A decision that was made of it is none.
+    /// Returns an unknown fact among those that a policy asked for. A decision based on such a fact is not valid.
     pub(crate) fn among(self, asked: &[&str]) -> Option<MissingFact> {
         let asks = |facts: &[&str]| asked.iter().any(|asked| facts.contains(asked));
         if asks(&["arguments", "outcome", "outcome-is-error"]) {

@@ -88,7 +88,7 @@ pub(crate) async fn follow(broker: Broker, arguments: ServeArguments, mut hangup
                 continue;
             }
             Some(()) = hangups.recv() => {
-                // What is being loaded is what the files say.
+                // The configuration that is being loaded matches the files.
                 if loading.is_some() && in_force.now() == in_force {
                     continue;
                 }
@@ -102,7 +102,7 @@ pub(crate) async fn follow(broker: Broker, arguments: ServeArguments, mut hangup
                 }
             }
         }
-        // What changes while the files are read is a change, too.
+        // A change while the files are read counts, too.
         in_force = in_force.now();
         let change = UntrustedChange::at_this_time();
         if loading.take().is_some() {

@@ -43,8 +43,8 @@ pub(crate) fn not_judged(error: anyhow::Error, json: bool) -> anyhow::Result<Exi
     Ok(ExitCode::from(2))
 }
 
-/// Returns the error and its causes joined by colons, without characters that act on the terminal. What follows its
-/// first line is indented: none of it can pass for a line of this program.
+/// Returns the error and its causes joined by colons, without characters that act on the terminal. Text after the first
+/// line is indented, so that it cannot pass for a line of this program.
 fn message(error: &anyhow::Error) -> String {
     let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
     let text = causes.join(": ");

@@ -26,7 +26,7 @@ pub(crate) struct RunningSession {
 
 impl RunningSession {
     /// Opens a session in a broker that runs with this configuration. Returns `None` if there is none, so that the
-    /// command has to start one of its own. `person` answers the broker's questions.
+    /// command must start its own. `person` answers the broker's questions.
     pub(crate) async fn open(
         config: &Config,
         profile: &ProfileName,

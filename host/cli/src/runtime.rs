@@ -184,8 +184,8 @@ fn signals(kind: SignalKind) -> anyhow::Result<Signal> {
     signal(kind).context("cannot listen for signals")
 }
 
-/// Returns the data folder of the configuration. A broker that runs goes on while its file has an error, so the folder of
-/// such a file is returned too, with a warning.
+/// Returns the data folder of the configuration. A running broker continues while its file has an error, so the folder
+/// of such a file is returned too, with a warning.
 pub(crate) fn data_dir(global: &GlobalArgs) -> Result<PathBuf, ConfigError> {
     let error = match global.load() {
         Ok(config) => return Ok(config.data_dir),

@@ -59,7 +59,7 @@ fn serve(loot: &[String]) {
     }
 }
 
-/// Returns each attempt: what it was, what it got, and the error if it got nothing.
+/// Returns each attempt: its target, its loot, and the error if it got nothing.
 fn steal(loot: &[String]) -> Vec<Value> {
     let [granted, private, near, far] = loot else { return Vec::new() };
     vec![

@@ -71,7 +71,7 @@ pub(crate) struct UserSetting {
     /// `string`, `number`, `boolean`, `directory` or `file`.
     #[serde(default, rename = "type")]
     pub(crate) kind: String,
-    /// What it is for.
+    /// The purpose of the entry.
     #[serde(default)]
     pub(crate) description: String,
     #[serde(default)]

@@ -141,7 +141,7 @@ fn divided(args: &Args) -> String {
         paths.iter().map(|path| flag(name, &path.to_string_lossy())).collect::<Vec<_>>()
     };
     let hosts = args.network.iter().map(|host| flag("network", host));
-    // What may be a secret is not repeated.
+    // Values that may be secrets are not repeated.
     let pairs = [("env", &args.env), ("set", &args.settings)];
     let pairs =
         pairs.into_iter().flat_map(|(name, pairs)| pairs.iter().map(move |(key, _)| format!("--{name} {key}=…")));
@@ -155,7 +155,7 @@ fn divided(args: &Args) -> String {
     line.collect::<Vec<_>>().join(" ")
 }
 
-/// Reports whether a word names something that is no program: an address, a package, a description, a bundle or a
+/// Reports whether a word names something other than a program: an address, a package, a description, a bundle or a
 /// component.
 fn is_target(word: &str) -> bool {
     let schemes = ["https://", "http://", "builtin:", "oci://"];

@@ -197,7 +197,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
                 Some(file) => evidence::check_proofs(file, &checkpoints, &keys, global.json),
                 None => verify::run(&folder()?, &checkpoints, &keys, *full, global.json),
             });
-            // What cannot be judged is no sign of tampering.
+            // A ledger that cannot be judged is not a sign of tampering.
             judged.or_else(|error| report::not_judged(error, global.json))
         }
         Action::Checkpoint => evidence::checkpoint(&folder()?, global.json),
@@ -221,7 +221,7 @@ pub(crate) fn folder(global: &GlobalArgs, named: Option<&PathBuf>) -> anyhow::Re
 fn tail(folder: &Path, n: usize, kind: Option<String>, follow: bool, json: bool) -> anyhow::Result<ExitCode> {
     let reader = LedgerReader::open(folder)?;
     let filter = RecordFilter { kind, ..RecordFilter::default() };
-    // What is written meanwhile is left to `--follow`, so that no record is missed or printed twice.
+    // Records that are written meanwhile are left to `--follow`, so that no record is missed or printed twice.
     let from = reader.tail(1, &RecordFilter::default())?.last().map_or(0, |record| record.position);
     let records = reader.tail(n, &filter)?;
     records.iter().filter(|record| record.position <= from).try_for_each(|record| print(record, json))?;

@@ -122,7 +122,7 @@ fn a_broker_runs(global: &GlobalArgs) -> anyhow::Result<bool> {
     Ok(brokers.is_ok_and(|brokers| !brokers.is_empty()))
 }
 
-/// Takes the entry out: back to the copy if nothing else has changed since, or else the entry alone.
+/// Takes the entry out: restores the copy if nothing else has changed since, or else removes only the entry.
 fn undo(args: &Args, file: &ClientFile, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let (client, name) = (args.client, args.name.as_str());
     let refused = || format!("{} is left as it is", file.shown());

@@ -269,7 +269,7 @@ fn candidate(command: &[String], folder: &Path, idle: Duration, osv: Option<Path
     Ok(Candidate { source, folder: folder.to_owned(), data_dir, own, osv, variables: Vec::new(), idle })
 }
 
-/// Observes a server under every condition: the first alone, which installs it, then the others together.
+/// Observes a server under every condition: first the one that installs it, alone, then the others together.
 async fn observe_all<F>(conditions: &[Condition], observe: impl Fn(Condition) -> F) -> anyhow::Result<Vec<Observation>>
 where
     F: Future<Output = anyhow::Result<Observation>> + Send + 'static,

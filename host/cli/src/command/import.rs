@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     report(args, global, &destination.file, Some(&proposed), &collected, &stored)
 }
 
-/// Imports each input. Of several, one that cannot be read leaves the others alone.
+/// Imports each input. An unreadable input does not affect the others.
 fn collect(inputs: &[Input], destination: &Destination) -> anyhow::Result<Collected> {
     let home = std::env::home_dir().filter(|home| home.is_absolute());
     let mut all = Collected::default();

@@ -57,7 +57,7 @@ pub(crate) struct Args {}
 pub(crate) fn run(_: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let named = global.config.as_deref().unwrap_or(Path::new(FILE));
     if global.config.is_none() {
-        // What is only found counts once it is trusted, and then the user's state folder must be there.
+        // A file that is only found counts once it is trusted, and then the user's state folder must be there.
         drop(user_trust()?.lock_edits().map_err(|error| {
             let path = named.display();
             anyhow!(
@@ -90,7 +90,7 @@ pub(crate) fn make(file: &Path, text: &str) -> anyhow::Result<PathBuf> {
 /// If it exists, or cannot be written.
 pub(crate) fn create(file: &Path, text: &str) -> anyhow::Result<PathBuf> {
     let shown = escape_hidden(&file.to_string_lossy()).into_owned();
-    // What is written must be what is read, or the next command fails.
+    // The written text must be readable, or the next command fails.
     Config::parse(text, file)?;
     match config_file::make(file, text.as_bytes(), MODE) {
         Ok(()) => Ok(real_file(file)),

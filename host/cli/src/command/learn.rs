@@ -36,7 +36,7 @@ use variables::WantedVariables;
 /// The largest number of recorded runs. Each opens what the one before was seen to lack.
 const MAX_ROUNDS: usize = 6;
 
-/// The longest time that a call may take. What waits longer waits for something that its cell does not have.
+/// The longest time that a call may take. A call that takes longer waits for something that the cell does not have.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Find out what a server needs, and propose its cell
@@ -109,7 +109,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         let learned = learn(config, &args.source, &script, args.yes).await?;
         // A person sees what they are asked about, on standard error, in JSON too.
         show::learned(&learned);
-        // What does not work is not written: the next start would fail.
+        // A cell that does not work is not written: the next start would fail.
         let writable = learned.still_works() && !learned.lines.is_empty() && !learned.open;
         let agreed = writable && (args.yes || agree("Write these lines?").await?);
         Ok((learned, agreed))
@@ -146,7 +146,7 @@ pub(crate) fn switches(broker: &Broker) {
     }
 }
 
-/// Returns the configuration with this source alone, without anything that could answer or refuse its calls.
+/// Returns the configuration with only this source, without anything that could answer or refuse its calls.
 pub(crate) fn alone(mut config: Config, name: &SourceName) -> anyhow::Result<Config> {
     let Some(mut source) = config.sources.remove(name) else {
         let known: Vec<&str> = config.sources.keys().map(SourceName::as_str).collect();
@@ -314,7 +314,7 @@ fn source_facts(broker: &Broker, name: &SourceName) -> SourceFacts {
     facts
 }
 
-/// Returns what the cell opened in this round: what is granted, and what the program needs.
+/// Returns the paths that the cell opened in this round: the grants, and the needs of the program.
 fn inside(broker: &Broker, name: &SourceName) -> Vec<PathBuf> {
     let Some(described) = broker.described(name) else { return Vec::new() };
     let grant = &described.grant;
@@ -333,7 +333,7 @@ fn write(path: &Path, source: &SourceName, learned: &Learned) -> anyhow::Result<
     let lines: Vec<(&str, &str)> = learned.lines.iter().map(|line| (line.key.as_str(), line.value.as_str())).collect();
     let changed =
         add_to_cell(file.text(), source.as_str(), &lines).with_context(|| format!("{shown} is left as it is"))?;
-    // What was written must be the cell that was tried, or the next start fails.
+    // The written cell must be the one that was tried, or the next start fails.
     let parsed = Config::parse(&changed, path).with_context(|| format!("{shown} is left as it is"))?;
     let same = cell_of(&parsed, source).is_some_and(|cell| opens(cell) == opens(&learned.cell));
     anyhow::ensure!(same, "{shown} is left as it is: its `cell` names paths in another way; add the lines by hand");

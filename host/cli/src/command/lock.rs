@@ -270,7 +270,7 @@ fn components(config: &Config, json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns who accepts, for the ledger.
+/// Returns the name of the user who accepts, for the ledger.
 fn by() -> String {
     format!("cli (uid {})", rustix::process::getuid().as_raw())
 }
@@ -343,7 +343,7 @@ fn missing(compared: &LockComparison) -> Vec<String> {
     compared.missing.iter().map(|(source, error)| format!("source `{source}`: {error}")).collect()
 }
 
-/// Adds to an error why sources are missing, one of which may offer what was named.
+/// Adds to an error why sources are missing: one of them may offer the named item.
 fn beside(error: anyhow::Error, missing: &[String]) -> anyhow::Error {
     match missing {
         [] => error,

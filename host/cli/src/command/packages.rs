@@ -286,7 +286,7 @@ pub(super) async fn pin(broker: &Broker, sources: &[SourceName], json: bool) -> 
     Ok(exit(good))
 }
 
-/// Prints one JSON object for each source: what `row` makes of a result, or the error.
+/// Prints one JSON object for each source: the result as `row` renders it, or the error.
 fn print_rows<T>(found: &BTreeMap<SourceName, Result<T, CellError>>, row: impl Fn(&T) -> Value) -> anyhow::Result<()> {
     let rows = found.iter().map(|(source, found)| {
         let mut row = match found {

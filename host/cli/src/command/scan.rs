@@ -169,7 +169,8 @@ fn in_list(list: Value) -> anyhow::Result<Vec<Value>> {
     }
 }
 
-/// Returns what stands beside a result or its lists, if it may be a definition or hold one: no member hides another.
+/// Returns the other members next to a result or its lists, if they may be or hold definitions: no member hides
+/// another.
 fn beside(rest: Map<String, Value>) -> Option<Value> {
     let says = |key: &str| ["name", "title", "uri", "uriTemplate", "description", "instructions"].contains(&key);
     let holds =

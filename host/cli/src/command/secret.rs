@@ -156,8 +156,8 @@ impl Unseen {
 
 impl Drop for Unseen {
     fn drop(&mut self) {
-        // What nobody has read is a part of the secret, and no command for the shell. Nothing can be done about a
-        // terminal that is gone.
+        // Unread input is a part of the secret, not a command for the shell. Nothing can be done about a terminal that
+        // is gone.
         let _ = tcsetattr(std::io::stdin(), OptionalActions::Flush, &self.0);
     }
 }

@@ -84,7 +84,7 @@ pub(super) async fn stdio(broker: Broker, profile: ProfileName) -> anyhow::Resul
 async fn http(broker: Broker, profile: ProfileName) -> anyhow::Result<()> {
     let serve = broker.config().serve.clone();
     let data_dir = broker.config().data_dir.clone();
-    // Whoever reads that the broker serves may ask it to stop.
+    // A reader of the message that the broker serves may ask it to stop.
     let stop = runtime::stop_signal()?;
     let front = match HttpFront::bind(&broker, profile).await {
         Err(FrontError::InUse(address)) => bail!("{}", in_use(address, &data_dir).await),

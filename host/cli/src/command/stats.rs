@@ -118,7 +118,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         all.count(&entry);
         let (of_source, items) = sources.entry(entry.source.clone().unwrap_or_default()).or_default();
         of_source.count(&entry);
-        // The names that agents invented are no tools.
+        // Names that agents invented are not tools.
         if let Some(item) = entry.item.clone().or_else(|| entry.method.clone()).filter(|_| entry.source.is_some()) {
             items.entry(item).or_default().count(&entry);
         }

@@ -118,7 +118,7 @@ fn receiver_name(receiver: &Value) -> String {
     format!("{} {}", text("kind"), text("name"))
 }
 
-/// Returns what became of the deliveries to a receiver, of which some failed.
+/// Describes the deliveries to a receiver, some of which failed.
 fn receiver_in_words(receiver: &Value) -> String {
     let at = |key: &str| receiver[key].as_u64().map(moment::local).unwrap_or_default();
     let failures = match receiver["failures"].as_u64().unwrap_or_default() {

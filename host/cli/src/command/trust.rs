@@ -133,7 +133,7 @@ pub(crate) fn keep_made(file: &Path, text: &str) {
 /// has changed it.
 ///
 /// # Errors
-/// If a person has to look at it first, or the trust cannot be recorded.
+/// If a person must look at it first, or the trust cannot be recorded.
 pub(crate) fn trust_made(file: &Path, text: &str) -> anyhow::Result<bool> {
     let found = ConfigCandidate::load(Some(file))?;
     if found.digest() != Digest::of(text.as_bytes()) {
@@ -180,7 +180,7 @@ pub(crate) fn data_is_seen(found: &ConfigCandidate, before: Option<&TrustRecord>
 fn described(found: &ConfigCandidate, before: Option<&TrustRecord>) -> Result<String, ConfigError> {
     let shown = escape_hidden(&found.file().to_string_lossy()).into_owned();
     let now = found.config().effects();
-    // What nobody has looked at yet is shown as a whole.
+    // A configuration that nobody has looked at yet is shown in full.
     let seen = before.filter(|before| !before.unseen);
     let mut text = match seen {
         None => format!("{BOLD}{shown}{BOLD:#} is not trusted yet. It would do this:\n"),

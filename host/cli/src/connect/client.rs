@@ -31,7 +31,8 @@ pub(crate) enum FileSyntax {
 }
 
 /// The variables by which a user moves a client's file, the first first, each with the path of the file below the
-/// folder that the variable names. `XDG_CONFIG_HOME` counts beside them for all that keep their file in `~/.config`.
+/// folder that the variable names. `XDG_CONFIG_HOME` counts in addition for all clients that keep their file in
+/// `~/.config`.
 const MOVED_BY: [(Client, &str, &str); 6] = [
     (Client::ClaudeCode, "CLAUDE_CONFIG_DIR", ".claude.json"),
     (Client::Codex, "CODEX_HOME", "config.toml"),

@@ -1,4 +1,4 @@
-//! A client's file as `connect` changes it: completely or not at all, with a copy of what was there before.
+//! A client's file as `connect` changes it: atomically, with a copy of its earlier content.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -84,7 +84,7 @@ impl ClientFile {
         std::fs::metadata(&self.real).is_ok_and(|found| found.mode() & !PRIVATE_BITS & 0o777 != 0)
     }
 
-    /// Copies the file beside it, with its owner and these bits of its mode. A copy that is there is replaced.
+    /// Copies the file next to itself, with its owner and these bits of its mode. A copy that is there is replaced.
     pub(crate) fn back_up(&self, bits: Option<u32>) -> anyhow::Result<()> {
         if !self.exists() {
             return Ok(());

@@ -104,7 +104,7 @@ impl BrokerAccess {
     }
 }
 
-/// Returns the entry alone, in the language of the client's file, to be pasted.
+/// Returns only the entry, in the language of the client's file, to be pasted.
 pub(crate) fn snippet(client: Client, name: &str, entry: &Value) -> anyhow::Result<String> {
     match client.syntax() {
         FileSyntax::Json | FileSyntax::Toml => super::edit::with_entry("", client, name, entry),

@@ -76,7 +76,7 @@ fn options<'a>(page: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
         if index == 0 {
             page.push('\n');
         }
-        // Without the name of its value this would be the value's name alone.
+        // Without the name of its value this would be only the value's name.
         let mut name = argument.to_string();
         if let (Some(short), Some(_)) = (argument.get_short(), argument.get_long()) {
             name = format!("-{short}, {name}");
@@ -193,7 +193,7 @@ fn every_fragment_of_a_configuration_in_the_book_is_toml() {
 
 /// Returns the commands of a shell block that run this program, each as its words.
 fn commands(text: &str) -> Vec<Vec<String>> {
-    /// The words that end a command, if they stand alone.
+    /// The words that end a command, if they are separate words.
     const ENDS: [&str; 8] = ["|", "&&", "||", "&", ";", ">", ">>", "<"];
     let joined = text.replace("\\\n", " ");
     let lines: Vec<_> = joined.lines().map(words).collect();

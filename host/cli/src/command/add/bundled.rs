@@ -1,4 +1,4 @@
-//! A source from an MCP bundle (`.mcpb`), which is unpacked beside the configuration.
+//! A source from an MCP bundle (`.mcpb`), which is unpacked next to the configuration.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::described::{DescribedSource, SettingRequest, Settings, secret_name};
 use crate::bundle::{self, ManifestValues, UserSetting};
 
-/// The folder beside the configuration in which bundles are unpacked.
+/// The folder next to the configuration in which bundles are unpacked.
 const FOLDER: &str = "bundles";
 
 /// Unpacks a bundle for a source of this name, and returns the source.

@@ -14,7 +14,7 @@ const MAX_DESCRIPTION_CHARS: usize = 100;
 #[derive(Debug, Default)]
 pub(super) struct DescribedSource {
     pub(super) source: NewSource,
-    /// What the user should know, or has to do.
+    /// Notes on what the user should know or must do.
     pub(super) notes: Vec<String>,
     /// The temporary folder that a bundle was unpacked into, and the place that its files move to.
     pub(super) unpacked: Option<(tempfile::TempDir, PathBuf)>,

@@ -19,7 +19,7 @@ use crate::output;
 /// The pause between two looks for questions: a call waits for the answer.
 const LOOK: Duration = Duration::from_millis(300);
 
-/// What a person does with a question.
+/// A person's choice about a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Choice {
     /// Answers with the choice of this number: 0 is no, and the others are the scopes.
@@ -175,7 +175,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Prints lines on a terminal that is read key by key, where a new line does not begin at the left edge by itself.
+/// Prints lines on a terminal that is read key by key, where a line feed does not return to the left edge.
 fn lines(text: &str) -> anyhow::Result<()> {
     output::text(&format!("{}\r\n", text.replace('\n', "\r\n")))
 }

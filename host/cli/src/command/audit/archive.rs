@@ -97,7 +97,7 @@ pub(super) fn restore(path: &Path, folder: &Path, keys: &[PublicKey], json: bool
         let failed = || format!("cannot write {}", folder.join(&name).display());
         let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.join(&name));
         let announced = entry.size();
-        // What an entry announces may be false, so the bytes that are written are counted.
+        // The announced size of an entry may be false, so the bytes that are written are counted.
         let mut content = (&mut entry).take(announced.saturating_add(1));
         if io::copy(&mut content, &mut created.with_context(failed)?).with_context(failed)? > announced {
             anyhow::bail!(

@@ -202,7 +202,7 @@ fn write_parquet(ledger: &Path, query: &CallQuery, path: &Path, resume: bool) ->
     // Somebody else may have written one meanwhile.
     match earlier {
         Some(earlier) => {
-            // Who could read the file can read it afterwards, and a link stays one.
+            // The same users can read the file afterwards, and a link stays one.
             let (target, mode) =
                 (fs::canonicalize(path).with_context(failed)?, earlier.metadata().with_context(failed)?);
             unfinished.as_file().set_permissions(mode.permissions()).with_context(failed)?;

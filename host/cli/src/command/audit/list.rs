@@ -117,7 +117,7 @@ fn print(entry: &CallEntry, form: ListingForm) -> anyhow::Result<()> {
     }
 }
 
-/// Returns a call in one line: when, its identifier, who, how it ended, how long it took, and what was called.
+/// Returns a call in one line: its time, identifier, caller, outcome, duration and item.
 pub(crate) fn line(entry: &CallEntry) -> String {
     let who = shown(entry.principal.as_deref());
     let item = match &entry.item {

@@ -221,7 +221,7 @@ fn numbers(records: &[PositionedRecord]) -> anyhow::Result<()> {
     }
 }
 
-/// Prints who called. Earlier versions did not record it with a question.
+/// Prints the caller. Earlier versions did not record it with a question.
 fn caller(body: &Value) -> anyhow::Result<()> {
     let Some(principal) = body["principal"].as_str() else { return Ok(()) };
     let client = body["client"].as_str().map(|client| format!(", client {}", escape_hidden(client)));

@@ -98,8 +98,8 @@ pub(super) fn forget(folder: &Path) {
     }
 }
 
-/// Does something that verifies the ledger of a folder: it goes on from what earlier verifications found good, and what
-/// it finds good is remembered.
+/// Runs work that verifies the ledger of a folder: it resumes after the parts that earlier verifications found good,
+/// and remembers those that it finds good.
 pub(super) fn going_on<T>(folder: &Path, work: impl FnOnce(&mut VerifiedSegments) -> T) -> T {
     let mut verified = remembered(folder);
     let done = work(&mut verified);

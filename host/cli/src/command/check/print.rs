@@ -8,7 +8,7 @@ use crate::isolation::{fact, print_cell, print_known};
 use crate::json_text::{items, plain_text};
 use crate::output::{self, BAD, BOLD, escape_hidden};
 
-/// Prints the report. What is `wanted` is shown with all details.
+/// Prints the report. Sources that are `wanted` are shown with all details.
 pub(super) fn print(report: &Value, wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
     output::text(&format!(
         "configuration  {}\ndata folder    {}\n",

@@ -1,5 +1,5 @@
-//! Evaluates a component: what it imports, what it offers and answers. It runs in the broker's own WebAssembly cell,
-//! with a false home and without a network. Nothing records what it tries.
+//! Evaluates a component: its imports, its offers and its answers. It runs in the broker's own WebAssembly cell, with a
+//! false home and without a network. Nothing records what it tries.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ pub(super) fn is_component(word: &str) -> bool {
 pub(super) async fn evaluate(target: &str, folder: &Path, idle: Duration) -> anyhow::Result<Evaluation> {
     let mut candidate = Candidate { component: written(target)?, folder: folder.to_owned(), ..Candidate::default() };
     let config = candidate.config(&json!({}), &[])?;
-    // What a registry has now is what is judged.
+    // The component that the registry has now is the one to judge.
     Broker::accept_components(&config, "evaluate").await?;
     let inspection = inspect(&config).await?;
     if !["tools", "command", "functions"].contains(&inspection.world) {
@@ -146,11 +146,11 @@ fn about(inspection: &Inspection) -> Vec<String> {
 struct Candidate {
     component: String,
     folder: PathBuf,
-    /// The words of `grant`, all of which it gets.
+    /// The words of `grant`; it gets all of them.
     grants: Vec<&'static str>,
     /// True if it imports variables, which then hold false secrets.
     has_variables: bool,
-    /// True if it imports folders, of which it then gets a false home.
+    /// True if it imports folders; it then gets a false home.
     has_files: bool,
     /// True if it imports the network.
     reaches_out: bool,
@@ -176,7 +176,7 @@ impl Candidate {
         all.into_iter().filter(|(is, _)| *is).map(|(_, text)| text.to_owned()).collect()
     }
 
-    /// Returns a configuration in which nobody is asked and nothing is held back: what is found is for the report.
+    /// Returns a configuration in which nobody is asked and nothing is held back: the findings are for the report.
     fn config(&self, variables: &Value, write: &[&Path]) -> anyhow::Result<Config> {
         let write = if self.has_files { write } else { &[] };
         let network: &[&str] = if self.reaches_out { &[NOWHERE] } else { &[] };
@@ -276,7 +276,7 @@ impl EvaluatedSource for BrokeredComponent {
     ) -> anyhow::Result<Vec<(&'static str, Value)>> {
         let offered = self.broker.definitions().await.remove(&self.name).context("the source is not there")?;
         let offered = offered.map_err(|error| anyhow!("{error}"))?;
-        // Some lists depend on who asks, and are there for a session only.
+        // Some lists depend on the caller, and exist only for a session.
         let mut listed = Vec::new();
         for (kind, _) in &offered.list_errors {
             match self.session.list(*kind).await {

@@ -201,7 +201,7 @@ impl FalseHome {
     }
 
     /// Returns the files that are new or changed, the smallest first and each from its beginning, and the number of
-    /// files and folders of which something was left out.
+    /// files and folders with something left out.
     pub(super) fn written(&self) -> (Vec<(PathBuf, Vec<u8>)>, usize) {
         open_up(&self.real);
         let mut found = Vec::new();
@@ -212,7 +212,7 @@ impl FalseHome {
         let (mut files, mut room) = (Vec::new(), MAX_READ_BYTES);
         for (_, path) in found.into_iter().take(MAX_FILES) {
             let mut content = Vec::new();
-            // Links to places outside are no files, and the source has ended.
+            // Links to places outside are not files, and the source has ended.
             let read = fs::File::open(&path)
                 .and_then(|file| io::Read::read_to_end(&mut io::Read::take(file, room + 1), &mut content));
             left_out += usize::from(content.len() as u64 > room || read.is_err());
@@ -242,7 +242,7 @@ impl Drop for FalseHome {
 
 /// Lets this user read and remove what is in a folder, whatever the source allowed.
 fn open_up(folder: &Path) {
-    // What belongs to somebody else cannot be opened, and is counted where it is read.
+    // A file of another user cannot be opened, and is counted where it is read.
     let open = |path: &Path, least: u32| {
         let Ok(mode) = path.symlink_metadata().map(|about| about.permissions().mode()) else { return };
         if mode & least != least {

@@ -139,7 +139,7 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
     };
     child.kill();
     child.wait().await;
-    // What it sent last is heard to the end.
+    // Its last messages are read to the end.
     if let Some(served) = served {
         served.finish().await;
     }

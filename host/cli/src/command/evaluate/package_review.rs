@@ -60,7 +60,7 @@ pub(super) fn look(folder: &Path, asked_for: Option<&str>, database: Option<&Pat
         let is = |name: &str| package.ecosystem.normal(&package.name) == package.ecosystem.normal(name);
         package.judge(asked_for.is_some_and(is), &mut review.known.findings);
     }
-    // What lies inside another package's archive is installed, too, although nothing resolved it.
+    // A package inside another package's archive is installed, too, although nothing resolved it.
     let database = database.map(OsvDatabase::open).transpose()?.flatten();
     let mut check = OsvCheck::default();
     for ecosystem in [Ecosystem::Npm, Ecosystem::PyPi] {

@@ -1,5 +1,5 @@
-//! Evaluates a server at a URL: what it offers and answers under the conditions that it can notice. What its machine
-//! does is not seen.
+//! Evaluates a server at a URL: its offers and answers under the conditions that it can notice. The activity of its
+//! machine is not visible.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(super) fn url(word: &str) -> Option<anyhow::Result<Url>> {
 
 /// Speaks to the server under every condition, and judges what it said.
 pub(super) async fn evaluate(url: Url, idle: Duration) -> anyhow::Result<Evaluation> {
-    // What its query holds may be a secret.
+    // Its query may hold a secret.
     let command = vec![shown(&url)];
     let observations = observe_all(&CONDITIONS, move |condition| observe(url.clone(), condition, idle)).await?;
     let unchecked = [

@@ -79,7 +79,7 @@ impl EvaluationRun {
             }
         }
         if condition == Condition::Baseline {
-            // What waits for a while is to be seen, too.
+            // Behaviour that waits for a while must be seen, too.
             tokio::time::sleep(idle).await;
         }
         self.list(server, "after the calls").await.context("after the calls it no longer lists its tools")?;

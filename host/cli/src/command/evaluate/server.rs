@@ -47,7 +47,7 @@ pub(super) struct ServerConversation {
     era: Era,
     /// The server's description of itself.
     met: Value,
-    /// The messages that it sent beside its answers.
+    /// The messages that it sent besides its answers.
     said: MessageLog,
 }
 
@@ -229,7 +229,7 @@ impl EvaluatedSource for ServerConversation {
                     }
                     all.extend(listed.into_iter().map(|definition| (kind, definition)));
                 }
-                // What is no tool may be missing although it is announced.
+                // A list of anything but tools may be missing although it is announced.
                 Err(error) if kind == "tool" => return Err(error),
                 Err(_) => *unseen.entry("lists of prompts or resources that could not be fetched").or_default() += 1,
             }
@@ -242,7 +242,7 @@ impl EvaluatedSource for ServerConversation {
     }
 }
 
-/// Returns what a server says of itself, unless that is too long.
+/// Returns a server's description of itself, unless that is too long.
 fn of_itself(method: &Method, met: &str) -> anyhow::Result<Value> {
     if met.len() > MAX_MET_BYTES {
         bail!("its answer to `{method}` is longer than {MAX_MET_BYTES} bytes");

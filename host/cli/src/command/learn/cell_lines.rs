@@ -16,8 +16,7 @@ pub(crate) fn has(cell: &CellConfig, line: &CellLine) -> bool {
     }
 }
 
-/// Adds a line to a cell. What lies within a folder that is opened now is removed, as no grant may lie within
-/// another.
+/// Adds a line to a cell. Grants within a folder that is opened now are removed, as no grant may lie within another.
 pub(super) fn add(cell: &mut CellConfig, line: &CellLine) {
     let path = PathBuf::from(&line.value);
     match line.key {

@@ -79,7 +79,7 @@ pub(super) fn learned(learned: &Learned) {
     }
 }
 
-/// Shows the calls that failed, each with the first line of why: what they did not get to was not seen.
+/// Shows the calls that failed, each with the first line of the reason: later needs of theirs were not seen.
 fn failures(learned: &Learned) {
     let failed = || learned.recorded.calls.iter().filter_map(|call| Some((&call.tool, call.failure.as_ref()?)));
     let count = failed().count();

@@ -59,8 +59,8 @@ impl<'a> Selection<'a> {
         Ok(found)
     }
 
-    /// Returns the items with this name, or that this glob matches. What is quarantined must be named by its digest, so
-    /// that nothing is released but what was read.
+    /// Returns the items with this name, or that this glob matches. A quarantined item must be named by its digest, so
+    /// that only a definition that was read is released.
     fn matching(&self, name: &str) -> anyhow::Result<Vec<&'a ComparedDefinition>> {
         let mut found: Vec<_> = self.items().filter(|item| item.exposed == *name).collect();
         if found.is_empty() {

@@ -106,7 +106,7 @@ impl DecidingPlugins {
         let first = asks.first().map(|(plugin, concern)| (plugin.clone(), concern.code.clone()));
         let (plugin, code) = first.unzip();
         let verdict = match (phase, code) {
-            // What is asked about when it is listed is shown, and asked about when it is called.
+            // An item with the verdict `ask` at listing is shown, and the question comes when it is called.
             (_, None) | (Phase::List, _) => DecidedVerdict::Pass,
             (Phase::Call, Some(code)) => DecidedVerdict::Ask(code),
             // The source has acted, so nobody is asked.

@@ -39,7 +39,7 @@ pub(super) fn run(plugin: &PluginRef, key: &Path, json: bool) -> anyhow::Result<
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the signature of a file beside it, and returns the path.
+/// Writes the signature of a file next to it, and returns the path.
 fn beside(file: &Path, key: &SigningKey) -> anyhow::Result<PathBuf> {
     let bytes = std::fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
     let signature = key.sign(&bytes).map_err(|error| anyhow!("{} cannot be signed: {error}", file.display()))?;

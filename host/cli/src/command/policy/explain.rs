@@ -1,4 +1,4 @@
-//! `portcullis policy explain`: what each policy said about a recorded call, and what it says now.
+//! `portcullis policy explain`: each policy's verdict on a recorded call, then and now.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -129,7 +129,7 @@ async fn explain(
         (None, Ok(Verdict::Deny(denial))) => (format!("deny ({})", denial.code), Some(denial.message)),
         (None, Err(failure)) => (format!("deny ({})", failure.code.as_str()), Some(failure.detail)),
     };
-    // What it says of a call that is not known as a whole may be untrue of the recorded one.
+    // Its log about an incompletely known call may be untrue of the recorded one.
     let log = if now == "not judged" { Vec::new() } else { observed.usage.log };
     let now = if policy.shadow() { format!("{now} (in shadow)") } else { now };
     Ok(Explanation { policy: name.clone(), phase: phase.as_str(), then, now, reason, log })

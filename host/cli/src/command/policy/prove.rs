@@ -112,7 +112,7 @@ fn judged(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Returns the policies that decide whether a call is sent, in that role alone, and those that do something else, in
+/// Returns the policies that decide whether a call is sent, only in that role, and those that do something else, in
 /// theirs. The plugins named here hide an item from lists only if they let no call of it pass, so that their calls say
 /// all.
 fn judging_calls(policies: Vec<PluginConfig>) -> (Vec<PluginConfig>, Vec<PluginConfig>) {

@@ -20,7 +20,7 @@ struct PoliciesOfFile {
 /// Returns the policies to judge with. Those that run in shadow decide nothing and are left out.
 ///
 /// # Errors
-/// The candidate cannot be read, is none, or it is not clear which policy it replaces.
+/// The candidate cannot be read, is not a policy, or it is not clear which policy it replaces.
 pub(crate) fn policies(
     config: &Config,
     candidate: Option<&str>,

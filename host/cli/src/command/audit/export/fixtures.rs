@@ -16,7 +16,7 @@ pub(super) struct FixtureWriter<W> {
     out: W,
     definitions: Definitions,
     pub(super) cases: u64,
-    /// The number of decisions of which too little was recorded.
+    /// The number of decisions about which too little was recorded.
     pub(super) left_out: u64,
     /// The number of calls about which there was no final verdict.
     pub(super) not_asked: u64,

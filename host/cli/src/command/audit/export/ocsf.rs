@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 const CLASS: u32 = 6003;
 const CATEGORY: u32 = 6;
 
-/// The activity "Other": what a tool does is not known by its name.
+/// The activity "Other": a tool's name does not reveal its activity.
 const OTHER: u32 = 99;
 
 /// Returns a call as an event.

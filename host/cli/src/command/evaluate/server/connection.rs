@@ -63,7 +63,7 @@ impl ServerConnection {
         }
     }
 
-    /// Ends the connection. A process is ended by who started it.
+    /// Ends the connection. A process is ended by the code that started it.
     pub(super) async fn close(&self) {
         if let Self::Http(http) = self {
             http.close().await;
@@ -79,7 +79,7 @@ pub(in super::super) struct ServerPipe {
 }
 
 impl ServerPipe {
-    /// Takes the streams of a process. What it says on standard error is kept apart.
+    /// Takes the streams of a process. Its standard error is kept apart.
     pub(in super::super) fn of(streams: ChildStreams) -> anyhow::Result<(Self, ServerStderr)> {
         let said = Arc::new(Mutex::new(Vec::new()));
         let listener = tokio::spawn(listen(ChildStderr::from_std(streams.error)?, Arc::clone(&said)));
@@ -100,7 +100,7 @@ impl ServerPipe {
                 });
             }
             let line = std::mem::take(&mut self.line);
-            // What is no message is a line of a log.
+            // A line that is not a message belongs to a log.
             if let Some(received) = ServerMessage::of(&line) {
                 return Ok(received);
             }
@@ -115,9 +115,9 @@ pub(in super::super) struct ServerStderr {
 }
 
 impl ServerStderr {
-    /// Says why a process did not begin to talk.
+    /// Explains why a process did not begin to talk.
     pub(in super::super) async fn explain(self, child: &CellProcess, error: anyhow::Error) -> anyhow::Error {
-        // One that has ended says why; one that goes on is not waited for.
+        // A process that has ended says why; one that still runs is not waited for.
         let _ = timeout(END_TIMEOUT, async { tokio::join!(child.wait(), self.listener) }).await;
         let why = child
             .exit_description()
@@ -150,7 +150,7 @@ pub(super) enum ServerMessage {
 }
 
 impl ServerMessage {
-    /// Returns the message on a line, if it is one. What it holds is not taken apart: that takes much more memory.
+    /// Returns the message on a line, if it is one. Its content is not parsed further: that takes much more memory.
     fn of(line: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
         struct Message<'a> {

@@ -1,4 +1,4 @@
-//! The messages of a server beside its answers, as many of them as are kept.
+//! The messages of a server besides its answers, as many of them as are kept.
 
 use portcullis_evaluate::ObservedMessage;
 

@@ -126,7 +126,7 @@ impl Constants {
         let mut path = Vec::new();
         loop {
             rest = match rest {
-                // The name of a function is none of a member.
+                // The name of a function is not that of a member.
                 [Token::Sign('.'), Token::Word(_), Token::Sign('('), rest @ ..] => {
                     self.add_path(root, &path);
                     return rest;
@@ -216,7 +216,7 @@ fn until_quote(text: &str, quote: char) -> (&str, &str) {
     (text, "")
 }
 
-/// Returns the texts that a pattern stands for, the shortest and a longer one; the text itself if it is none.
+/// Returns the texts that a pattern stands for, the shortest and a longer one; the text itself if it is not a pattern.
 fn instances(pattern: &str) -> Vec<String> {
     if !pattern.contains(['*', '?']) {
         return vec![pattern.to_owned()];

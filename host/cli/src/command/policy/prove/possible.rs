@@ -43,11 +43,10 @@ impl<'a> Possible<'a> {
         Self { world, sources, named_sources, profiles }
     }
 
-    /// Returns a policy that forbids the calls with this action that there cannot be; `None` if there can be none at
-    /// all.
+    /// Returns a policy that forbids impossible calls with this action; `None` if every such call is impossible.
     ///
     /// # Errors
-    /// It is no policy: a name cannot be written in Cedar.
+    /// The result is not a valid policy: a name cannot be written in Cedar.
     pub(super) fn calls_of(&self, action: &EntityUid) -> Option<Result<Policy, String>> {
         let resource = match action.id().unescaped() {
             "get_prompt" => self.any(ItemKind::Prompt, "Prompt", None),

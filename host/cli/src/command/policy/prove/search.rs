@@ -34,7 +34,7 @@ pub(super) async fn search(judge: &Judge, spaces: &[Space], most: usize, progres
     let is_exhaustive = sample <= most && !spaces.iter().any(Space::is_cut);
     let mut found = Searched { judged: 0, sample, is_exhaustive, wider: None };
     let mut random = Random(SEED);
-    // Small spaces first: what they do not need is left for the others.
+    // Small spaces first: the calls that they do not need are left for the others.
     let mut ordered: Vec<&Space> = spaces.iter().collect();
     ordered.sort_by_key(|space| space.size());
     for (at, space) in ordered.iter().enumerate() {

@@ -127,7 +127,7 @@ async fn implications(old: &str, new: &str, world: &KnownCalls<'_>, judge: &Judg
             let Some(found) = found.map_err(|error| format!("cvc5 gave no answer: {error}"))? else { continue };
             let view = example::view(&found, world).ok_or("cvc5 found a call that cannot be shown")?;
             let view = ordinary(view, world, judge).await;
-            // What other policies deny, or a new policy that fails, is known to the plugins alone.
+            // Denials by other policies, or a failing new policy, are known only to the plugins.
             return match judge.wider(&view).await {
                 Some((old, new)) => Ok(Some(Wider { view, old, new })),
                 None => {

@@ -86,7 +86,7 @@ impl<'a> ArgumentValues<'a> {
             is_declared: false,
         });
         let mut members: Vec<_> = of_schema.chain(further).collect();
-        // What policies name is tried first, whatever a source declares beside it.
+        // Members that policies name are tried first, whatever else a source declares.
         members.sort_by_key(|member| member.is_declared && !named.0.contains_key(&member.name));
         members
     }
@@ -128,7 +128,7 @@ impl<'a> ArgumentValues<'a> {
         if objects && depth < MAX_DEPTH {
             values.extend(self.objects(schema, named, depth));
         }
-        // What a source may get, although its schema does not say so.
+        // A value that a source may get, although its schema does not say so.
         values.push(Value::Null);
         let mut seen = BTreeSet::new();
         values.retain(|value| seen.insert(value.to_string()));
