@@ -314,7 +314,7 @@ fn profile(
         }
     }
     let approve = raw.approve.unwrap_or(Approve::Risky);
-    // Whoever is asked before every call, or before none, has decided about destructive ones too.
+    // A user who is asked before every call, or before none, has decided about destructive ones too.
     let destructive = if approve == Approve::Risky { Destructive::Off } else { Destructive::Ask };
     ProfileConfig {
         trust: raw.trust.unwrap_or(TrustLevel::Medium),

@@ -9,8 +9,8 @@ use super::place::{NAMED, TablePlace};
 use super::{Config, build, read, value};
 
 /// A builder that collects configuration tables. Each table is a JSON object with the keys that the same table of
-/// `portcullis.toml` has (`portcullis schema` lists them), or a [`SourceTable`](super::SourceTable) or the like, and
-/// follows the same rules. A later table replaces an earlier one of the same name.
+/// `portcullis.toml` has (`portcullis schema` lists them), or a [`SourceTable`](super::SourceTable) or a similar type,
+/// and follows the same rules. A later table replaces an earlier one of the same name.
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct ConfigBuilder {

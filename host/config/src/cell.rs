@@ -1,4 +1,4 @@
-//! Validates the cell of a source: what it may touch, and the resources that it may use.
+//! Validates the cell of a source: its access, and the resources that it may use.
 
 use std::path::{Path, PathBuf};
 

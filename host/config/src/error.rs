@@ -31,7 +31,7 @@ impl ConfigError {
         &self.problems
     }
 
-    /// Reports whether no configuration exists at all, as opposed to a bad one.
+    /// Reports whether no configuration exists, as opposed to a bad one.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         self.missing
@@ -160,8 +160,8 @@ impl UnlocatedProblem {
         Self { span: 0..0, message: format!("{table}: {}", self.message), help, ..self }
     }
 
-    /// Returns the problem as it is shown. Message and help quote the file, which may be somebody else's: this is the one
-    /// place where what acts on a terminal is written out, so that no rule has to think of it.
+    /// Returns the problem as it is shown. Message and help quote the file, which may be somebody else's: this is the
+    /// one place where characters that act on a terminal are escaped, so that no rule needs to consider them.
     fn place(self, text: Option<Arc<NamedSource<String>>>) -> ConfigProblem {
         let message = escape_hidden(&self.message).into_owned();
         let help = self.help.map(|help| escape_hidden(&help).into_owned());

@@ -183,7 +183,7 @@ impl ConfigCandidate {
 }
 
 /// Returns the configuration file that a command would use, and its text, without judging the text: an editing command
-/// may be there to mend it.
+/// may be meant to fix it.
 ///
 /// # Errors
 /// No file; a file that cannot be read, that another user owns or may write, or that is too long or not UTF-8.
@@ -196,7 +196,8 @@ pub fn find_text(path: Option<&Path>) -> Result<(PathBuf, String), ConfigError> 
 
 /// Returns the data folder of a configuration that cannot be used, because of an error in it or because it has changed
 /// since the user trusted it: for commands that look at what a broker keeps there. `None` if it is not known to be the
-/// user's. Of a file that was only found, it is the folder that the user trusted with it; of another, the one beside it.
+/// user's. For a file that was only found, it is the folder that the user trusted with it; for another, the one next to
+/// it.
 #[must_use]
 pub fn known_data_dir(path: Option<&Path>) -> Option<PathBuf> {
     let named = |path: &Path| Ok((path.to_owned(), false));

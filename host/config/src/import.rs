@@ -102,8 +102,8 @@ destructive = \"ask\"
 plugin = \"builtin:approval-memory\"
 ";
 
-/// Converts a client's file to sources for the configuration `file`, beside those of `present`. A server that is there
-/// already is left out. Starts nothing, and reads no file but those of variables that servers name.
+/// Converts a client's file to sources for the configuration `file`, in addition to those of `present`. A server that
+/// is there already is left out. Starts nothing, and reads no file but those of variables that servers name.
 ///
 /// # Errors
 /// [`ImportError`]
@@ -130,7 +130,7 @@ pub fn import(
     for found in servers {
         let (secrets, to_do) = (import.secrets.len(), import.to_do.len());
         let Some((name, toml, endpoint)) = source(&found, around, file, &known, &mut import) else {
-            // What was noted of it stays, and nothing is left to do for it.
+            // The notes about it stay, and nothing is left to do for it.
             import.secrets.truncate(secrets);
             import.to_do.truncate(to_do);
             continue;
@@ -307,7 +307,7 @@ fn list(words: &[String]) -> String {
     format!("[{}]", words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(", "))
 }
 
-/// Returns a text as a string of TOML. What acts on a terminal, and line breaks, are written as escapes.
+/// Returns a text as a string of TOML. Characters that act on a terminal, and line breaks, are written as escapes.
 fn quoted(text: &str) -> String {
     if text.contains(is_hidden) { toml_string(text) } else { toml::Value::String(text.to_owned()).to_string() }
 }

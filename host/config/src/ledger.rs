@@ -26,7 +26,7 @@ pub struct LedgerConfig {
     pub durability: Durability,
     /// The time for which records are kept, from a day to 100 years; `None` keeps them for ever.
     pub retention: Option<Duration>,
-    /// The places that get each signed checkpoint, beside the data folder.
+    /// The places that get each signed checkpoint, in addition to the data folder.
     pub witnesses: Vec<WitnessConfig>,
     /// The recipients for whom bodies are sealed.
     pub recipients: Vec<Recipient>,

@@ -102,7 +102,7 @@ pub struct Config {
     /// The settings of the HTTP front.
     #[doc(hidden)]
     pub serve: ServeConfig,
-    /// The ways in which people hear of questions, beside the agent's own.
+    /// The ways in which people hear of questions, in addition to the agent's own.
     #[doc(hidden)]
     pub questions: QuestionsConfig,
     /// The collector to which spans are sent, or `None` to record none.
@@ -117,7 +117,8 @@ pub struct Config {
     /// The largest message that is read, in bytes. A larger one fails its call, and the error states its size.
     #[doc(hidden)]
     pub max_message: usize,
-    /// The files with the public keys that sign plugins. If there are any, what none of them signed is not loaded.
+    /// The files with the public keys that sign plugins. If there are any, a plugin that none of them signed is not
+    /// loaded.
     #[doc(hidden)]
     pub plugin_keys: Vec<PathBuf>,
     /// The sources, in name order.
@@ -222,7 +223,7 @@ pub struct SourceConfig {
     pub tags: Vec<String>,
     /// The labels of the source's results, or `None` for those that follow from its cell.
     pub labels: Option<Vec<String>>,
-    /// Hosts to which links in the source's results may lead, beside its own and those of its cell.
+    /// Hosts to which links in the source's results may lead, in addition to its own and those of its cell.
     pub link_hosts: Vec<String>,
     /// The group under whose name the source's tools are offered.
     pub group: Option<Membership>,
@@ -251,7 +252,8 @@ pub struct SourceConfig {
     pub timeout: Duration,
     /// The limits on the calls that the source handles at once and that wait for it, or `None` for no limit.
     pub concurrency: Option<ConcurrencyConfig>,
-    /// The largest number of connections that sessions have to themselves at a time, or calls where each has one: 1 to 256.
+    /// The largest number of connections at a time that belong to one session, or one call if each has its own: 1 to
+    /// 256.
     pub max_connections: usize,
     /// The mode of discovery: whether sessions follow changes of the source's tools.
     pub discovery: ToolListUpdates,

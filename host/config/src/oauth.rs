@@ -5,7 +5,7 @@ use super::error::UnlocatedProblem;
 use super::raw::{Located, RawOAuth};
 use super::{ConfigValue, value};
 
-/// The `oauth` of a source with a `url`: the settings that a login cannot discover by itself.
+/// The `oauth` of a source with a `url`: the settings that a login cannot discover on its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OAuthConfig {
     /// The issuer identifier of the only authorization server that is trusted. Always set if `client` is.

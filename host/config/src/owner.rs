@@ -1,5 +1,4 @@
-//! Checks who could have written a configuration: it starts programs, so it may be used only if no other user could
-//! have written it.
+//! Checks that no other user could have written a configuration: it starts programs, so it is not used otherwise.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt as _;

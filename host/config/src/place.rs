@@ -28,7 +28,7 @@ impl TablePlace {
         Self::table(&format!("{kind}.{name}"))
     }
 
-    /// Returns the place of an entry of `[[KIND]]`, of which `before` others stand before it.
+    /// Returns the place of an entry of `[[KIND]]` that has `before` others before it.
     pub(super) fn entry(kind: &str, before: usize) -> Self {
         let Self { table, keys } = Self::table(kind);
         Self { table: format!("[{table}] number {}", before + 1), keys }
@@ -40,7 +40,7 @@ impl TablePlace {
         Self { table: self.table.clone(), keys: format!("{}{dot}{}", self.keys, escape_hidden(key)) }
     }
 
-    /// Returns the place of a value of this list, of which `before` others stand before it.
+    /// Returns the place of a value of this list that has `before` others before it.
     pub(super) fn number(&self, before: usize) -> Self {
         Self { table: self.table.clone(), keys: format!("{} number {}", self.keys, before + 1) }
     }
@@ -74,9 +74,9 @@ pub(super) fn of(text: &str, part: &Range<usize>) -> Option<TablePlace> {
     })
 }
 
-/// Returns the line, counted from one, of the setting that a plugin's error is about: that of the entry at this position
-/// among those of the list with a `plugin`. An error begins with the place of a value, such as `settings.deny[2]: `, or
-/// has the key that is unknown. `None` if the text has no such entry.
+/// Returns the line, counted from one, of the setting that a plugin's error is about: that of the entry at this
+/// position among those of the list with a `plugin`. An error begins with the place of a value, such as
+/// `settings.deny[2]: `, or has the unknown key. `None` if the text has no such entry.
 #[must_use]
 pub fn setting_line(text: &str, list: &str, position: usize, error: &str) -> Option<usize> {
     let document = DeTable::parse(text).ok()?;

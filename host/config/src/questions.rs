@@ -4,7 +4,7 @@ use super::build::ProblemCollector;
 use super::raw::RawQuestions;
 use super::{ConfigValue, callers};
 
-/// The ways in which people hear of questions, beside the agent's own: `[questions]`.
+/// The ways in which people hear of questions, in addition to the agent's own: `[questions]`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct QuestionsConfig {
     /// True if each question is a notification on the desktop.

@@ -11,8 +11,8 @@ use super::value;
 /// The largest number of calls for a source: its table of pending calls holds no more.
 const MOST: i64 = 1024;
 
-/// The largest number of connections that sessions have to themselves, or calls where each has one. As many as the
-/// agents of one team use at once, and not so many that they exhaust a machine.
+/// The largest number of connections that belong to one session, or one call if each has its own. As many as the agents
+/// of one team use at once, and not so many that they exhaust a machine.
 const MOST_CONNECTIONS: usize = 256;
 
 /// The default priority of a group's member.
@@ -31,7 +31,7 @@ pub struct ConcurrencyConfig {
     pub queue: usize,
 }
 
-/// The `budget` of a profile: what all its callers may use together. `None` means no limit.
+/// The `budget` of a profile: the amounts that all its callers together may use. `None` means no limit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BudgetConfig {
     /// The number of calls.
@@ -65,7 +65,7 @@ pub(super) fn concurrency(raw: &RawSource, problems: &mut ProblemCollector) -> O
     Some(ConcurrencyConfig { concurrency: concurrency?, queue: queue.unwrap_or(QUEUE) })
 }
 
-/// Parses the number of connections that sessions have to themselves.
+/// Parses the number of connections that belong to one session each.
 pub(super) fn max_connections(raw: &RawSource, problems: &mut ProblemCollector) -> usize {
     let given = raw.max_connections.as_ref();
     let number = given.and_then(|at| problems.keep(number(at, "max-connections", 1..=256)));

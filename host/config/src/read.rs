@@ -11,7 +11,7 @@ use super::raw::RawConfig;
 /// Reads a text.
 ///
 /// # Errors
-/// The problem of a text that is no TOML, or else the first problem of each table that cannot be read: serde reads no
+/// The problem of a text that is not TOML, or else the first problem of each table that cannot be read: serde reads no
 /// further in it.
 pub(super) fn read(text: &str) -> Result<RawConfig, Vec<UnlocatedProblem>> {
     let first = match toml::from_str(text) {
@@ -27,7 +27,7 @@ pub(super) fn read(text: &str) -> Result<RawConfig, Vec<UnlocatedProblem>> {
     Err(if problems.is_empty() { vec![first] } else { problems })
 }
 
-/// Returns a document for each table, with that table alone, at its place in the text.
+/// Returns a document for each table, with only that table, at its place in the text.
 fn tables(document: Spanned<DeTable<'_>>) -> Vec<Spanned<DeTable<'_>>> {
     let mut all = Vec::new();
     let span = document.span();

@@ -39,7 +39,7 @@ pub(super) fn user_config() -> Option<PathBuf> {
 }
 
 /// Returns the configurations in the folders above this one, the nearest first. It ends below a folder that another
-/// user owns or everybody may write, such as `/home` or `/tmp`: what is there is not of this user's project.
+/// user owns or everybody may write, such as `/home` or `/tmp`: files there do not belong to this user's project.
 fn above(folder: &Path) -> Vec<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
     let own =

@@ -11,7 +11,7 @@ use super::place;
 const KEY: &str = "secret";
 
 /// Returns the places where the text of a configuration uses a secret, such as `[sources.NAME] env.KEY`, in their
-/// order. The text need not be valid otherwise; of one that is no TOML, nothing is returned.
+/// order. The text need not be valid otherwise; if it is not TOML, nothing is returned.
 #[must_use]
 pub fn uses_of_secret(text: &str, secret: &str) -> Vec<String> {
     let Ok(document) = DeTable::parse(text) else { return Vec::new() };

@@ -25,8 +25,8 @@ const STARTS: [&str; 11] =
 
 impl Config {
     /// Stores a secret in the data folder, as `portcullis secret set` does, and replaces an earlier one of this name.
-    /// Then `{ secret = "NAME" }` stands for it in `env` and `headers`. The file can be read by this user alone. A
-    /// source that runs gets the value when it connects the next time. Waits for the disk.
+    /// Then `{ secret = "NAME" }` stands for it in `env` and `headers`. Only this user can read the file. A source that
+    /// runs gets the value when it connects the next time. Waits for the disk.
     ///
     /// # Errors
     /// [`SecretError`]: the name is not 1 to 128 ASCII letters, digits, `-`, `_` and `.`, or begins with `-`; the value

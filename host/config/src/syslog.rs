@@ -28,7 +28,8 @@ pub enum SyslogAddress {
         /// The port.
         port: u16,
     },
-    /// A server, over TCP with the octet counting of RFC 6587. Whoever is on the way can read and change what is sent.
+    /// A server, over TCP with the octet counting of RFC 6587. Anyone on the network path can read and change the
+    /// messages.
     Tcp {
         /// The name or address, without brackets.
         host: String,

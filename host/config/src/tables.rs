@@ -1,4 +1,4 @@
-//! Tables of a configuration, written with methods instead of JSON. What a method cannot say, `key` says.
+//! Tables of a configuration, written with methods instead of JSON. `key` sets anything that has no method.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -160,7 +160,8 @@ impl ServeTable {
         self.key("listen", address.to_string())
     }
 
-    /// Sets the host names under which the front is called, beside loopback names and the address that it listens on.
+    /// Sets the host names under which the front is called, in addition to loopback names and the address that it
+    /// listens on.
     pub fn hosts(self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.key("hosts", texts(names))
     }

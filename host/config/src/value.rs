@@ -107,7 +107,7 @@ pub(super) fn path(at: &Located<String>, base: &Path) -> Result<PathBuf, Unlocat
     Ok(normal(&base.join(text)))
 }
 
-/// Resolves `.` and `..` by name alone: the path means what is written, whatever links there are on the disk.
+/// Resolves `.` and `..` only by name: the path means what is written, whatever links are on the disk.
 pub(super) fn normal(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {

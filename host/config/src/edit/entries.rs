@@ -128,7 +128,7 @@ pub fn remove_source(text: &str, name: &str) -> Result<String, EditError> {
     let removed = sources.remove(name).ok_or_else(missing)?;
     let Some(table) = removed.as_table() else { return Ok(document.to_string()) };
     let above = table.decor().prefix().and_then(|prefix| prefix.as_str()).unwrap_or_default();
-    // What a blank line separates from the source belongs to the file.
+    // Comments that a blank line separates from the source belong to the file.
     let kept = above.rfind("\n\n").map_or("", |at| above.get(..at + 1).unwrap_or_default()).to_owned();
     if !kept.trim().is_empty() {
         let after = table.position().unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// The surroundings of a client's file: what its variables stand for.
+/// The context of a client's file: the values of its variables.
 #[derive(Clone, Copy)]
 pub struct ExpansionContext<'a> {
     /// The folder of the project to which the file belongs. Relative paths in the file are relative to it.

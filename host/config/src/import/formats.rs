@@ -45,7 +45,7 @@ pub(super) fn servers(text: &str, notes: &mut Vec<String>) -> Result<Vec<FoundSe
     for table in direct.chain(nested).filter_map(Value::as_object) {
         add(&mut found, table, None);
     }
-    // Goose keeps built-in extensions beside servers, each with its type.
+    // Goose keeps built-in extensions together with servers, each with its type.
     if let Some(table) = top.get("extensions").and_then(Value::as_object)
         && table.values().any(|extension| extension.get("type").is_some())
     {

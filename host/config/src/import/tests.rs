@@ -208,7 +208,7 @@ proptest::proptest! {
                 Ok(imported) => {
                     let parsed = Config::parse(&imported.sources, Path::new(FILE));
                     assert!(parsed.is_ok(), "{}\n{}", parsed.unwrap_err(), imported.sources);
-                    // What is left out is left out for a reason that the importer knows.
+                    // A source is left out only for a reason that the importer knows.
                     let unknown = imported.notes.iter().find(|note| note.contains("would not be valid"));
                     assert_eq!(unknown, None, "{text}");
                 }
