@@ -74,8 +74,8 @@ pub enum Reach {
     Private,
 }
 
-/// A factory for HTTP clients and connections. Clones share a resolver, which looks up a few names at once: what one
-/// party has made the broker look up must not hold up another, so each source has an egress of its own.
+/// A factory for HTTP clients and connections. Clones share a resolver, which looks up a few names at once: lookups for
+/// one party must not hold up another, so each source has its own egress.
 #[derive(Clone)]
 pub struct Egress {
     lookup: Arc<dyn NameResolver>,
@@ -189,7 +189,7 @@ impl HttpClient {
 }
 
 impl HttpClient {
-    /// Sends a request whose body is meant for its address alone, such as a code or a token. It follows no redirect.
+    /// Sends a request whose body is meant only for its address, such as a code or a token. It follows no redirect.
     ///
     /// # Errors
     /// [`EgressError`]; [`EgressError::Redirect`] for any redirect.

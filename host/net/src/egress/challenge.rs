@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 const MAX_HEADER_BYTES: usize = 8 * 1024;
 const MAX_VALUE_BYTES: usize = 2 * 1024;
 
-/// The challenge of a server: what it requires, from its `WWW-Authenticate` header.
+/// The challenge of a server: its requirements, from its `WWW-Authenticate` header.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Challenge {
     /// The URL of the server's protected resource metadata.

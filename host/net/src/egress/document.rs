@@ -12,7 +12,7 @@ use super::{Egress, OutgoingRequest, shown};
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Reads the document at an address, of at most `max_bytes`. Redirects are followed within the rules of [`Egress`]. The
-/// address may be private, because a person named it; what it redirects to may not.
+/// address may be private, because a person named it; a redirect target may not.
 ///
 /// # Errors
 /// A sentence that names the address and the cause.

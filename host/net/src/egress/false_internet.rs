@@ -102,8 +102,7 @@ impl FalseInternet {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Returns the certificate of the authority that signs for every host, as PEM. A program in the cell has to trust
-    /// it.
+    /// Returns the certificate of the authority that signs for every host, as PEM. A program in the cell must trust it.
     #[must_use]
     pub fn certificate(&self) -> &str {
         self.shared.authority.certificate()

@@ -6,9 +6,9 @@
 //!
 //! The resolver gives each declared name a stand-in address on the cell's own loopback, so the address of a connection
 //! identifies the name that was meant. On port 80 each request must name that host (`Host`), and on port 443 the
-//! handshake must (SNI); TLS is not terminated. On other declared ports bytes pass unchanged, to that host alone. On
-//! the outside the name is resolved once per connection, the addresses are checked, and the connection goes to a
-//! checked one.
+//! handshake must (SNI); TLS is not terminated. On other declared ports bytes pass unchanged, only to that host. On the
+//! outside the name is resolved once per connection, the addresses are checked, and the connection goes to a checked
+//! one.
 //!
 //! The content of TLS cannot be seen: if a declared host also serves other hosts (a CDN), the source can request those
 //! through it.
@@ -99,8 +99,8 @@ impl ProxyListeners {
     }
 }
 
-/// Returns the TCP ports on which a cell listens: none if it may reach nothing, as the resolver alone records what it
-/// looks for.
+/// Returns the TCP ports on which a cell listens: none if it may reach nothing, as the resolver is enough to record its
+/// lookups.
 fn ports(declared: &AllowedDestinations) -> BTreeSet<u16> {
     if declared.is_empty() {
         return BTreeSet::new();
@@ -175,7 +175,8 @@ impl EgressProxy {
         Ok(Self { shared })
     }
 
-    /// Ends every connection and waits until their sockets are closed. If the future is dropped, they go on closing.
+    /// Ends every connection and waits until their sockets are closed. If the future is dropped, they continue to
+    /// close.
     pub async fn close(self) {
         self.shared.stop.cancel();
         self.shared.tasks.close();

@@ -1,9 +1,9 @@
 //! The system's resolver, on threads of its own.
 //!
 //! `getaddrinfo` blocks its thread for as long as the name server is silent, which may be half a minute, and nothing
-//! can interrupt it. Whoever runs a source's host runs its name server, too. Therefore lookups take none of the threads
-//! that the rest of the broker shares, and each source has a [`SystemResolver`] of its own, so that the names of one
-//! source hold up its own lookups alone.
+//! can interrupt it. The operator of a source's host runs its name server, too. Therefore lookups take none of the
+//! threads that the rest of the broker shares, and each source has its own [`SystemResolver`], so that the names of one
+//! source hold up only its own lookups.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,7 +20,7 @@ use super::NameResolver;
 /// look for all its hosts at the same moment, and an answer takes milliseconds; further names wait for a place.
 const MAX_LOOKUPS: usize = 8;
 
-/// Bytes of the stack of a thread that looks up a name: what `getaddrinfo` and the modules of the name service need.
+/// Bytes of the stack of a thread that looks up a name, enough for `getaddrinfo` and the modules of the name service.
 const STACK_BYTES: usize = 512 << 10;
 
 /// The function that looks up a name, and blocks meanwhile.
@@ -32,8 +32,8 @@ type SharedAnswer = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
 /// The system's resolver: `/etc/hosts`, DNS, and whatever else the machine is configured with.
 ///
 /// It looks up a name once at a time: callers that ask for a name which is being looked up get the same answer. A
-/// caller that waits for a place waits until it drops its future. The lookup goes on then, also for the callers that
-/// are left.
+/// caller that waits for a place waits until it drops its future. The lookup then continues, also for the remaining
+/// callers.
 pub(super) struct SystemResolver {
     lookup: BlockingLookup,
     places: Arc<Semaphore>,

@@ -35,7 +35,7 @@ pub fn check(url: &Url, reach: Reach) -> Result<(), EgressError> {
     }
 }
 
-/// Reports whether a URL names a loopback or private address by itself: it can be requested only where
+/// Reports whether a URL itself names a loopback or private address: it can be requested only where
 /// `dangerous-allow-private` allows it.
 #[must_use]
 pub fn is_private(url: &Url) -> bool {

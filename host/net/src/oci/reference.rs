@@ -42,7 +42,7 @@ impl ComponentReference {
         &self.registry
     }
 
-    /// Returns the reference with this digest beside its tag.
+    /// Returns the reference with this digest in addition to its tag.
     #[must_use]
     pub fn pinned_to(self, digest: Digest) -> Self {
         Self { digest: Some(digest), ..self }

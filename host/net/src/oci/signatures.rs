@@ -1,4 +1,4 @@
-//! Signatures of components in registries, in the form of cosign's signatures with a key: an artifact beside the
+//! Signatures of components in registries, in the form of cosign's signatures with a key: an artifact next to the
 //! component, under the tag `sha256-DIGEST.sig`, with a layer for each signature. The layer is a text that names the
 //! digest of the component's manifest, and the signature of this text is an annotation.
 
@@ -139,8 +139,8 @@ fn all_layers(manifest: Option<&[u8]>) -> Vec<Value> {
     manifest.and_then(|manifest| manifest.get("layers")?.as_array().cloned()).unwrap_or_default()
 }
 
-/// Returns the layers of a manifest that are signed texts, each with its signature, the newest first. What is malformed
-/// is left out: it is no signature.
+/// Returns the layers of a manifest that are signed texts, each with its signature, the newest first. Malformed layers
+/// are left out: they are not signatures.
 fn layers(manifest: Option<Vec<u8>>) -> Vec<(ComponentLayer, String)> {
     let signed = all_layers(manifest.as_deref()).into_iter().rev().filter_map(|layer| {
         let digest = layer.get("digest")?.as_str()?.parse().ok()?;

@@ -37,7 +37,7 @@ impl ComponentStore {
         .map(Option::flatten)
     }
 
-    /// Stores bytes whose digest was checked, completely or not at all.
+    /// Atomically stores bytes whose digest was checked.
     pub(super) async fn put(&self, digest: Digest, bytes: &[u8]) -> Result<(), OciError> {
         let bytes = bytes.to_vec();
         self.work(digest, move |path| write(&path, &bytes).map_err(|error| (path, error))).await.map(drop)

@@ -86,7 +86,7 @@ impl FalseNames {
 }
 
 impl Shared {
-    /// Answers a DNS query (RFC 1035). What is none is kept as it is.
+    /// Answers a DNS query (RFC 1035). Anything that is not a DNS query is recorded unchanged.
     fn answer(&self, query: &[u8], to: Option<&IntendedHost>, channel: MessageProtocol) -> Option<Vec<u8>> {
         let reply = self.reply(query);
         if reply.is_none() {
@@ -134,7 +134,7 @@ pub(super) async fn serve(shared: Arc<Shared>, socket: UdpSocket, draining: Canc
     }
 }
 
-/// Answers the queries of one connection, each of which is preceded by its length (RFC 7766).
+/// Answers the queries of one connection, each preceded by its length (RFC 7766).
 pub(super) async fn serve_stream(shared: &Shared, to: &IntendedHost, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     while let Some(message) = one(shared, to, &mut stream).await {
         let size = u16::try_from(message.len()).unwrap_or_default().to_be_bytes();

@@ -38,7 +38,7 @@ pub(super) async fn serve(shared: &Arc<Shared>, stream: TcpStream, to: IntendedH
     let mut first = [0; 1];
     match stream.peek(&mut first).await {
         Ok(1) if first == [HANDSHAKE] => tls(shared, stream, to).await,
-        // Other protocols begin with a letter, too: what is no request is kept as it is.
+        // Other protocols begin with a letter, too: bytes that are not a request are recorded unchanged.
         Ok(1) if first.iter().all(u8::is_ascii_alphabetic) => {
             http(shared, stream, vec![to], MessageProtocol::Http, Vec::new()).await
         }
@@ -49,7 +49,7 @@ pub(super) async fn serve(shared: &Arc<Shared>, stream: TcpStream, to: IntendedH
 }
 
 async fn tls(shared: &Arc<Shared>, stream: TcpStream, to: IntendedHost) {
-    // What is no handshake is kept as it is, and so is one that fails.
+    // Bytes that are not a handshake are recorded unchanged, and so is a failed handshake.
     let greeting = Capture::new(shared, vec![to.clone()], MessageProtocol::Tls, Vec::new());
     let stream = CapturingStream::new(stream, Arc::clone(&greeting));
     let Ok(hello) = LazyConfigAcceptor::new(Acceptor::default(), stream).await else { return };
@@ -69,7 +69,7 @@ async fn tls(shared: &Arc<Shared>, stream: TcpStream, to: IntendedHost) {
     }
 }
 
-/// Adds a host that is named besides those that are known. Whoever has any of them may read what is said.
+/// Adds a host that is named to those that are known. Any of these hosts may read the traffic.
 fn with_host(mut to: Vec<IntendedHost>, named: Option<String>) -> Vec<IntendedHost> {
     let other = |named: &String| !to.iter().any(|known| known.host.eq_ignore_ascii_case(named));
     let added = named.filter(other).zip(to.first()).map(|(host, first)| IntendedHost { host, ..first.clone() });
@@ -92,7 +92,7 @@ async fn http<S>(
         // A request that is not heard to its end is kept as it is.
         heard.understand(false);
         if request.headers().contains_key(TRANSFER_ENCODING) {
-            // Only the bytes show what stands beside the sizes of its chunks.
+            // Only the raw bytes show what else is on the lines with the chunk sizes.
             heard.keep();
         }
         Box::pin(async {
@@ -110,8 +110,8 @@ async fn http<S>(
     let ended = poll_fn(|context| connection.poll_without_shutdown(context)).await;
     let Parts { io, read_buf, .. } = connection.into_parts();
     heard.understand(ended.is_ok() && heard.is_understood() && read_buf.is_empty());
-    // A body without a length goes on until the source closes the connection, which a server of HTTP/1.1 does not wait
-    // for: to it such a request has no body, and the answer is the last word.
+    // A body without a length continues until the source closes the connection. An HTTP/1.1 server does not wait for
+    // that: it takes the request to have no body, and its answer is the last word.
     let mut stream = io.into_inner();
     let _ = stream.shutdown().await;
     let mut more = [0; 4096];

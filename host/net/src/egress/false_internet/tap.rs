@@ -25,7 +25,7 @@ pub(super) struct Capture {
     /// The hosts that it may have been meant for.
     to: Vec<IntendedHost>,
     channel: MessageProtocol,
-    /// What was said besides the bytes.
+    /// The further parts to record with the bytes.
     besides: Vec<(String, Vec<u8>)>,
     bytes: Mutex<Vec<u8>>,
     /// True if more was said than is kept.
@@ -115,8 +115,8 @@ fn without_chunk_sizes(said: &[u8]) -> Option<Vec<u8>> {
     (joined.len() < said.len()).then_some(joined)
 }
 
-/// Returns the size of the chunk that a text begins with, and what follows its line. What else is in the line is left
-/// out with it.
+/// Returns the size of the chunk that a text begins with, and what follows its line. The rest of the line is left out
+/// with it.
 fn chunk_size(text: &[u8]) -> Option<(usize, &[u8])> {
     let end = position(text.get(..MAX_SIZE_LINE.min(text.len()))?, b"\r\n")?;
     let line = std::str::from_utf8(text.get(..end)?).ok()?;

@@ -156,9 +156,9 @@ async fn kept_of(pieces: &[&str], stays_open: bool) -> Vec<String> {
     // A piece that waits for the acknowledgement of the one before would be lost with the connection.
     stream.set_nodelay(true).unwrap();
     for piece in pieces {
-        // Who has heard enough may have closed the connection, which is what must not happen.
+        // A listener that has heard enough may have closed the connection, which must not happen.
         let _ = stream.write_all(piece.as_bytes()).await;
-        // Lets the other side take each piece by itself.
+        // Lets the other side take each piece separately.
         for _ in 0..200 {
             tokio::task::yield_now().await;
         }

@@ -9,8 +9,7 @@ use portcullis_core::sync::Mutex;
 const MAX_MESSAGES: usize = 8192;
 const MAX_BYTES: usize = 16 << 20;
 
-/// The parts of that which names that are looked up may fill, and the messages to one host. What else is sent has room
-/// then.
+/// The share of that for looked-up names, and for the messages to one host. Other traffic then has room.
 const MAX_NAMES: usize = MAX_MESSAGES / 4;
 const MAX_NAME_BYTES: usize = MAX_BYTES / 4;
 const MAX_OF_HOST: usize = MAX_MESSAGES / 4;
@@ -56,11 +55,11 @@ pub struct SentMessage {
     /// The way in which it was sent.
     pub channel: MessageProtocol,
     /// The host that it was meant for, by the name that was looked up; for [`MessageProtocol::Dns`] the name itself.
-    /// What names another host in TLS or HTTP is a message to each.
+    /// Traffic that names another host in TLS or HTTP counts as a message to each.
     pub host: String,
     /// The port.
     pub port: u16,
-    /// Its parts by what they are: `path`, `header NAME`, `body`, `name`, `bytes`. A body is cut at 256 KiB.
+    /// Its parts by kind: `path`, `header NAME`, `body`, `name`, `bytes`. A body is cut at 256 KiB.
     pub parts: Vec<(String, Vec<u8>)>,
 }
 

@@ -87,7 +87,7 @@ pub(in crate::egress) struct EgressLog {
     open: Mutex<OpenAttempts>,
 }
 
-/// The attempts that have begun and of which nothing is recorded yet, and the number of all that have begun.
+/// The attempts that have begun but are not recorded yet, and the number of all that have begun.
 #[derive(Default)]
 struct OpenAttempts {
     attempts: BTreeMap<u64, Attempt>,

@@ -1,5 +1,5 @@
-//! The cell's resolver. It answers from the declared names alone: no query leaves the machine, so no name can carry
-//! data out.
+//! The cell's resolver. It answers only from the declared names: no query leaves the machine, so no name can carry data
+//! out.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub struct DnsReply {
 
 impl AllowedDestinations {
     /// Answers a DNS query (RFC 1035): an address for a declared name, an empty answer for its other record types, and
-    /// "no such name" for every other name. Returns `None` if the bytes cannot be a query at all.
+    /// "no such name" for every other name. Returns `None` if the bytes cannot be a query.
     #[must_use]
     pub fn answer(&self, query: &[u8]) -> Option<DnsReply> {
         let [first, second, flags, ..] = *query.first_chunk::<12>()?;
@@ -95,7 +95,7 @@ pub(super) async fn serve(shared: Arc<Shared>, socket: UdpSocket) {
     }
 }
 
-/// Answers the queries of one connection, each of which is preceded by its length (RFC 7766).
+/// Answers the queries of one connection, each preceded by its length (RFC 7766).
 pub(super) async fn serve_stream(shared: &Shared, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     while let Ok(Some(message)) = tokio::time::timeout(HEAD_TIMEOUT, one(shared, &mut stream)).await {
         let size = u16::try_from(message.len()).unwrap_or_default().to_be_bytes();

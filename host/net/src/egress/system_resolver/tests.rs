@@ -40,7 +40,7 @@ impl NameService {
         self.answering.1.notify_all();
     }
 
-    /// Begins a lookup that goes on whether or not the test waits for it.
+    /// Begins a lookup that continues whether or not the test waits for it.
     fn ask(&self, name: &str, port: u16) -> tokio::task::JoinHandle<io::Result<Vec<SocketAddr>>> {
         let (resolver, name) = (Arc::clone(&self.resolver), name.to_owned());
         tokio::spawn(async move { resolver.lookup(&name, port).await })
