@@ -101,8 +101,8 @@ pub(crate) struct ControlGroup {
 }
 
 impl ControlGroup {
-    /// Takes the delegated cgroup, if there is one. To be called before the first process is started: this process must
-    /// be alone in it.
+    /// Takes the delegated cgroup, if there is one. Must be called before the first process is started: this process
+    /// must be alone in it.
     pub(crate) fn prepare() {
         delegated();
     }

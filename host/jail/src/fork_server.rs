@@ -41,7 +41,7 @@ impl ForkServer {
     /// Makes the outermost process of a cell. It is a child of this process, and reads its request from `control`.
     pub(crate) fn outermost(&mut self, control: UnixStream) -> io::Result<OutermostProcess> {
         let sent = wire::send(&self.connection, &(), &[control.as_fd()]);
-        // The launcher alone may hold it from here on, so that its end shows.
+        // From here on only the launcher may hold it, so that its end shows.
         drop(control);
         let answered = sent.and_then(|()| wire::receive::<Forked>(&self.connection));
         let (forked, _) = answered.map_err(|error| {

@@ -1,4 +1,4 @@
-//! The broker's side: what is to be started, and the control connection to what was started.
+//! The broker's side: the specification of a launch, and the control connection to the started process.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -78,7 +78,7 @@ pub struct LaunchSpec {
     pub environment: Vec<(String, OsString)>,
     /// The working directory, as its path is inside the cell.
     pub directory: PathBuf,
-    /// The cell: what the source can see, reach and spend.
+    /// The cell: the files, hosts and resources that the source can use.
     pub cell: CellSpec,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct LaunchRequest {
     pub(crate) launch: LaunchSpec,
 }
 
-/// A launcher that runs, and that starts cells. They go on when it is dropped.
+/// A launcher that runs, and that starts cells. They continue when it is dropped.
 #[derive(Debug)]
 pub struct RunningLauncher {
     forks: ForkServer,

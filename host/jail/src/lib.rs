@@ -2,7 +2,7 @@
 //!
 //! The broker never starts a source itself. It starts this launcher, a fresh and single-threaded process, which drops
 //! everything that it could have inherited. A copy of it builds the cell, and then becomes the source by `exec`.
-//! [`RunningLauncher`] and [`LaunchSpec`] are the broker's side: what is to be started, in which [`CellSpec`].
+//! [`RunningLauncher`] and [`LaunchSpec`] are the broker's side: the process to start, and its [`CellSpec`].
 //! [`main_if_asked`] is the launcher's side. [`CellControl`] is the connection between the broker and one cell: when it
 //! closes, everything in the cell is killed.
 //!

@@ -52,7 +52,7 @@ fn rehearse(launcher: &mut RunningLauncher, tier: Tier) -> Result<EnforcementRep
     let mut started = launcher.ask(&launch, true).map_err(failed)?;
     let ready = started.control.ready(drop);
     drop(started.control);
-    // It ends by itself, and its status says nothing more.
+    // It ends on its own, and its status adds nothing.
     let _ = started.process.wait();
     ready.map(|ready| ready.enforced)
 }

@@ -88,7 +88,7 @@ mod linux {
         format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr))
     }
 
-    /// Each of the source's processes alone would stay below the limit; all together exceed it.
+    /// Each single process of the source would stay below the limit; all together exceed it.
     pub(crate) fn where_a_cgroup_is_delegated_it_bounds_all_processes_together() {
         let script = "for n in 1 2 3 4; do dd if=/dev/zero bs=50M count=1 | sleep 1000 & done; wait";
         let links = ["bin", "lib", "lib64"].map(|name| (Path::new("/").join(name), Path::new("usr").join(name)));

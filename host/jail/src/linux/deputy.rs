@@ -1,11 +1,10 @@
 //! The deputy of a source: it makes, changes and removes files for the source, except those under protected names.
 //!
-//! Landlock lets the source only read the folders that it may write: nothing that it does by itself changes them. Its
-//! calls that would do so wait for the deputy (seccomp user notification), which copies the path out of the source's
-//! memory, opens the folder around the last name, compares that name, and makes the call in the open folder. What the
-//! source does to its memory or to the path meanwhile has no effect. A call that changes no such folder, or that fails
-//! anyway, is passed back to the kernel: there the source's own restrictions decide about it, whatever the path is by
-//! then.
+//! Landlock lets the source only read the folders that it may write: it cannot change them directly. Its calls that
+//! would do so wait for the deputy (seccomp user notification), which copies the path out of the source's memory, opens
+//! the folder around the last name, compares that name, and makes the call in the open folder. What the source does to
+//! its memory or to the path meanwhile has no effect. A call that changes no such folder, or that fails anyway, is
+//! passed back to the kernel: there the source's own restrictions decide about it, whatever the path is by then.
 //!
 //! The deputy runs in the supervising process: in the namespaces of the cell, as the same user, without privileges over
 //! files, and restricted by Landlock to what the cell grants. So the source gains nothing through it.
@@ -50,7 +49,7 @@ const MAX_ATTEMPTS: u32 = 64;
 
 /// The deputy of one source.
 pub(super) struct Deputy {
-    /// The folders in which the source changes nothing by itself.
+    /// The folders that the source cannot change directly.
     guarded: Vec<PathBuf>,
     /// The protected names, as [`folded_name`] returns them.
     names: Vec<Vec<u8>>,
@@ -91,7 +90,7 @@ impl From<Errno> for Stop {
     }
 }
 
-/// Passes a call back of which something was not found: the kernel finds the right error.
+/// Passes back a call if something was not found: the kernel finds the right error.
 fn found<T>(result: rustix::io::Result<T>) -> Result<T, Stop> {
     result.map_err(Stop::Pass)
 }
@@ -210,7 +209,7 @@ impl Deputy {
                 PathTarget::Absent(place) => {
                     self.check_new(&place)?;
                     self.take_umask(caller)?;
-                    // Only a name that is still free is taken. What is there by now was not judged.
+                    // Only a name that is still free is taken. A file that has appeared meanwhile was not judged.
                     openat(&place.folder, &place.name, flags | OFlags::EXCL | OFlags::CLOEXEC, mode)
                 }
             };
@@ -232,7 +231,7 @@ impl Deputy {
         let path = found(path_of(file))?;
         let kind = found(kind(file))?;
         if flags.contains(OFlags::TMPFILE) && kind == FileType::Directory {
-            // The name does not matter, as it is none: a file in a protected folder is what is refused.
+            // The file has no name, so any name will do: only a file in a protected folder is refused.
             self.check(&path.join("unnamed"))?;
             self.take_umask(caller)?;
             let opened = openat(CWD, own_link(file), flags.difference(OFlags::NOFOLLOW) | OFlags::CLOEXEC, mode)?;
@@ -249,7 +248,7 @@ impl Deputy {
         }
         caller.confirm()?;
         let made = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        // The deputy does not wait for the other end of a pipe. A caller that would have to wait gets an error.
+        // The deputy does not wait for the other end of a pipe. A caller that would otherwise wait gets an error.
         let waits = if kind == FileType::Fifo { OFlags::NONBLOCK } else { OFlags::empty() };
         let opened = openat(CWD, own_link(file), flags.difference(made) | waits | OFlags::CLOEXEC, Mode::empty())?;
         if !flags.contains(waits) {
@@ -359,7 +358,7 @@ impl Deputy {
 }
 
 impl CallSource {
-    /// Waits for the next call. Returns `None` once there will be none.
+    /// Waits for the next call. Returns `None` once there will be no more.
     fn next(&self) -> Option<(&SyscallListener, Syscall)> {
         match self {
             Self::Own(listener) => Some((listener, listener.wait()?)),

@@ -54,9 +54,9 @@ pub(super) fn apply(cell: &CellSpec, holder: RestrictedProcess) -> Result<u32, C
     Ok(version)
 }
 
-/// Returns the folders in which a source with a deputy changes nothing by itself. A private folder is one of them if a
-/// granted folder lies within: Landlock's rules only ever add to those of the folders around. In the reduced tier the
-/// home is one, since it is a folder of the machine, to which a link could lead.
+/// Returns the folders that a source with a deputy cannot change directly. A private folder is one of them if a granted
+/// folder lies within: Landlock's rules only ever add to those of the folders around. In the reduced tier the home is
+/// one, since it is a folder of the machine, to which a link could lead.
 pub(super) fn guarded(cell: &CellSpec) -> Vec<&Path> {
     let granted =
         cell.mounts.iter().filter(|mount| mount.access == MountAccess::Write).map(|mount| mount.path.as_path());

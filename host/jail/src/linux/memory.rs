@@ -49,7 +49,7 @@ impl MemoryWatcher {
         if let MemoryExcess::Held(_) = found {
             std::thread::sleep(STARTING);
             let again = fairly(processes);
-            // What cannot be read now may be what was too much.
+            // A process that cannot be read now may be the one that held too much.
             return (again.held > allowed || !again.unread.is_empty()).then_some(found);
         }
         Some(found)

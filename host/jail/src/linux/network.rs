@@ -63,7 +63,7 @@ fn socket(Listener { protocol, address }: &Listener) -> rustix::io::Result<Owned
     };
     let socket = socket_with(family, kind, SocketFlags::CLOEXEC, transport)?;
     if *protocol == SocketProtocol::EveryUdp {
-        // What comes faster than it is read waits, as far as the kernel lets it.
+        // Packets that arrive faster than they are read wait, as far as the kernel lets them.
         let _ = set_socket_recv_buffer_size_force(&socket, RAW_BYTES);
         return Ok(socket);
     }

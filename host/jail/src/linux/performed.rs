@@ -30,7 +30,7 @@ pub(super) enum FileRequest {
     Truncate { path: PathArgument, length: i64 },
 }
 
-/// The flags of `open` of which at least one is set if the call can change something.
+/// The flags of `open`: at least one is set if the call can change something.
 pub(super) const CHANGING_FLAGS: [i32; 4] = [libc::O_CREAT, libc::O_WRONLY, libc::O_RDWR, libc::O_TRUNC];
 
 /// The calls that the deputy performs, on all architectures. For those that open a file, the argument with the flags.

@@ -29,7 +29,7 @@ pub enum Operation {
     Denied,
 }
 
-/// A system call that is recorded: what it does, and which arguments say to what.
+/// A recorded system call: its action, and the arguments that name the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordedSyscall {
     /// Its number on this architecture.

@@ -153,8 +153,8 @@ const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-/// Requests of `ioctl` that make and remove folders and files by names of which neither Landlock nor a deputy learns:
-/// in btrfs subvolumes and snapshots, in bcachefs subvolumes, in OCFS2 copies.
+/// Requests of `ioctl` that make and remove folders and files by names that neither Landlock nor a deputy sees: in
+/// btrfs subvolumes and snapshots, in bcachefs subvolumes, in OCFS2 copies.
 const MAKING_REQUESTS: [u64; 9] = [
     0x5000_9401,
     0x5000_940e,
@@ -228,7 +228,7 @@ fn programs(rules: FilterOptions) -> io::Result<Vec<BpfProgram>> {
     }
     denied.insert(libc::SYS_ioctl, requests);
     denied.insert(libc::SYS_clone, NAMESPACES.map(|flag| all([has(0, flag)?])).into_iter().collect::<Result<_, _>>()?);
-    // A listener of its own could let calls go on that the one of a recorded cell denies.
+    // A listener of its own could let calls continue that the one of a recorded cell denies.
     denied.insert(libc::SYS_seccomp, vec![all([has(1, NEW_LISTENER)?])?]);
     denied.insert(libc::SYS_mmap, mappings(rules.counted)?);
     denied.insert(libc::SYS_setsockopt, options()?);

@@ -216,7 +216,7 @@ pub(super) fn answer_with_success(listener: &OwnedFd, id: u64) -> io::Result<()>
 
 /// Copies memory of another process, up to the end of what exists there. Returns how many bytes were copied.
 pub(super) fn read_memory(thread: u32, address: u64, into: &mut [u8]) -> rustix::io::Result<usize> {
-    /// The size of the smallest page. Each piece lies within one, so that it exists as a whole or not at all.
+    /// The size of the smallest page. Each piece lies within one, so that it exists either completely or not.
     const PAGE_BYTES: usize = 4096;
     let address = usize::try_from(address).map_err(|_| Errno::FAULT)?;
     let first = (PAGE_BYTES - address % PAGE_BYTES).min(into.len());

@@ -75,8 +75,8 @@ impl SyscallListener {
         Self { descriptor, deputy: None }
     }
 
-    /// Waits for the next call, as one of several threads. Returns `None` if the kernel refuses the listener, and, since
-    /// Linux 6.11, once nobody is left who could make such a call. An older kernel lets the threads wait.
+    /// Waits for the next call, as one of several threads. Returns `None` if the kernel refuses the listener, and,
+    /// since Linux 6.11, once no process is left that could make such a call. An older kernel lets the threads wait.
     pub(super) fn wait(&self) -> Option<Syscall> {
         loop {
             match sys::receive_notification(&self.descriptor) {
@@ -159,9 +159,9 @@ impl SyscallListener {
         let _ = sys::answer_notification(&self.descriptor, call.id, None);
     }
 
-    /// Answers a call for a socket with a descriptor that is none: nothing can be reached over it. What the caller then
-    /// connects it to is seen. On an older kernel, or if the caller may have no further descriptor, the call fails as
-    /// [`deny`](Self::deny) makes it. Returns whether the caller has got one.
+    /// Answers a call for a socket with a descriptor that is not a socket: nothing can be reached over it. What the
+    /// caller then connects it to is seen. On an older kernel, or if the caller may have no further descriptor, the
+    /// call fails as [`deny`](Self::deny) makes it. Returns whether the caller has got one.
     pub fn stand_in_for_socket(&self, call: &Syscall) -> bool {
         let close_on_exec = call.arguments.get(1).is_some_and(|kind| kind & CLOSE_ON_EXEC != 0);
         let given = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).is_ok_and(|(end, _)| {

@@ -36,7 +36,7 @@ fn a_cell_cannot_exceed_its_memory_processes_and_files() {
 #[test]
 fn a_cell_whose_processes_exceed_the_memory_limit_together_is_ended_and_says_so() {
     each(|_| {
-        // None of the processes alone is near its limit.
+        // No single process is near its limit.
         let mut launch =
             shell("for n in 1 2 3 4 5 6 7 8; do perl -e '$x = \"x\" x (16 << 20); sleep 30' & done; wait; echo done");
         launch.cell.limits.memory = 64 << 20;

@@ -27,13 +27,13 @@ impl<'a> WaitingCaller<'a> {
         self.call.thread
     }
 
-    /// Fails if the call no longer waits. What was read of the caller may be of another process then. To be called
-    /// after the last look at the caller and before anything is changed for it.
+    /// Fails if the call no longer waits. Data that was read from the caller may then be from another process. To be
+    /// called after the last look at the caller and before anything is changed for it.
     pub(super) fn confirm(&self) -> rustix::io::Result<()> {
         if self.listener.still_waits(self.call) { Ok(()) } else { Err(Errno::SRCH) }
     }
 
-    /// Copies a path out of the caller's memory, which is read once: what the caller changes later has no effect.
+    /// Copies a path out of the caller's memory, which is read once: later changes by the caller have no effect.
     pub(super) fn path(&self, pointer: u64) -> rustix::io::Result<CString> {
         let mut bytes = [0; MAX_PATH_BYTES];
         let read = sys::read_memory(self.call.thread, pointer, &mut bytes)?;

@@ -28,7 +28,7 @@ pub(super) fn scheduling(supervisor: i32) -> io::Result<Filter> {
     Ok(denied)
 }
 
-/// Denies to signal the supervising process, alone or with others. Programs may ask whether it lives.
+/// Denies signals to the supervising process, whether alone or with others. Programs may ask whether it lives.
 pub(super) fn signals(supervisor: i32) -> io::Result<Filter> {
     let to = |number: i32| all([is(0, number.cast_unsigned())?, differs(1, 0)?]);
     let mut by_kill = vec![to(supervisor)?, to(-1)?];
