@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-/// The host in made addresses. What asks for it was told to.
+/// The host in made addresses. A source that asks for it was told to.
 pub const EXAMPLE_HOST: &str = "example.com";
 
 /// The deepest level to which arguments are made. Schemas may refer to themselves.

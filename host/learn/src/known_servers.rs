@@ -1,7 +1,7 @@
 //! Widely used servers, and the cell that each was measured to need.
 //!
-//! The data is `known.toml`, which `tests/servers/measure.py` measures again. What it says is a proposal: a person
-//! confirms it before anything is opened.
+//! The data is `known.toml`, which `tests/servers/measure.py` measures again. Its lines are proposals: a person
+//! confirms them before anything is opened.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -66,8 +66,8 @@ impl KnownServer {
     }
 
     /// Returns the lines that a source's cell is proposed to have. Paths are looked up on this machine: one that a
-    /// variable names and that does not exist yet stands for its folder. What holds credentials, and what holds much
-    /// more than the source works on, such as a whole home, is left out.
+    /// variable names and that does not exist yet stands for its folder. Paths that hold credentials, or much more than
+    /// the source works on, such as a whole home, are left out.
     #[must_use]
     pub fn lines(
         &self,

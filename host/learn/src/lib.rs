@@ -1,10 +1,10 @@
 //! Proposes the smallest cell in which a source works, from what the source attempted in a smaller one.
 //!
 //! [`Proposal::of`] turns recorded attempts into lines of a cell, each with its evidence: files and folders that exist
-//! outside and were hidden, or that must not be changed and were; hosts that were refused. What every program looks for
-//! is left out (module `noise`), and what holds credentials is named and never proposed. [`variables_read`] finds the
-//! variables that its code names. [`calls`] makes the calls by which a server that nobody talks to is made to show what
-//! it needs. [`KnownServer`] is what was measured of widely used ones.
+//! outside and were hidden, or that must not be changed and were; hosts that were refused. Files that every program
+//! looks for are left out (module `noise`), and those that hold credentials are named and never proposed.
+//! [`variables_read`] finds the variables that its code names. [`calls`] makes the calls by which a server that nobody
+//! talks to is made to show what it needs. [`KnownServer`] is what was measured of widely used ones.
 
 pub mod calls;
 mod known_servers;

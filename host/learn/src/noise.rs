@@ -48,8 +48,8 @@ pub(crate) fn is_noise<'a>(path: &Path, inside: impl IntoIterator<Item = &'a Pat
     inside.into_iter().any(|known| known.starts_with(above) && known != path)
 }
 
-/// Reports whether a path is that of Python's compiled modules, or of their folder. Python writes them beside its own
-/// modules, and does without where it must not.
+/// Reports whether a path is that of Python's compiled modules, or of their folder. Python writes them next to its own
+/// modules, and does without if it may not.
 pub(crate) fn is_bytecode(path: &Path) -> bool {
     path.components().any(|part| part.as_os_str() == "__pycache__")
 }

@@ -1,4 +1,4 @@
-//! The proposal: what a cell lacks, with the evidence for each line.
+//! The proposal: the lines that a cell lacks, with the evidence for each.
 
 mod evidence;
 
@@ -34,7 +34,7 @@ const MAX_ENTRIES: usize = 10_000;
 /// The port that is guessed for a host if nothing says one.
 const HTTPS: u16 = 443;
 
-/// The word that stands for the port of a host of which only the name was asked for. No configuration takes it.
+/// The word that stands for the port of a host if only its name was asked for. No configuration takes it.
 const ANY_PORT: &str = "PORT";
 
 const TOO_MANY: &str = "too many lines were wanted: the source searches, or needs a folder that holds them";
@@ -45,7 +45,8 @@ const GUESSED_PORT: &str = "the port is a guess: only the name was asked for";
 /// The facts about a source besides its attempts.
 #[derive(Debug, Clone, Default)]
 pub struct SourceFacts {
-    /// Existing files and folders that the source's command and variables name: what a person asked it to work on.
+    /// Existing files and folders that the source's command and variables name: the things that a person asked it to
+    /// work on.
     pub named: Vec<PathBuf>,
     /// The paths that the cell opens already, besides the system: grants, and what the program needs.
     pub inside: Vec<PathBuf>,
@@ -148,7 +149,7 @@ impl Proposal {
         wanted.proposal(facts)
     }
 
-    /// Proposes a port for each host of which only the name was asked for: a source whose cell refuses a name does not
+    /// Proposes a port for each host for which only the name was looked up: a source whose cell refuses a name does not
     /// get to try a port. Each of these lines says that it is a guess.
     pub fn guess_ports(&mut self) {
         for asked in std::mem::take(&mut self.looked_up) {
@@ -239,7 +240,7 @@ impl Wanted {
             self.bytecode += 1;
             return;
         }
-        // Replacing a file changes its folder: a cell that has the file alone refuses that.
+        // Replacing a file changes its folder: a cell that has only the file refuses that.
         let replaced = attempt.action == AttemptAction::Replace;
         let entry = if replaced { path.parent().unwrap_or(path) } else { path };
         let home = facts.home.as_deref();
@@ -248,12 +249,12 @@ impl Wanted {
         let named =
             facts.named.iter().filter(|named| entry.starts_with(named)).max_by_key(|named| named.as_os_str().len());
         let is_noise = named.is_none() && !is_named && is_noise(path, facts.inside.iter().chain(&facts.named));
-        // A program that tries to write beside its own files needs a place to write, wherever it is installed.
+        // A program that tries to write next to its own files needs a place to write, wherever it is installed.
         let is_own = needs == CellKey::Write && facts.inside.iter().any(|inside| path.starts_with(inside));
         let target = match named {
             Some(named) => named.clone(),
             None if is_noise && !credential && !is_own => return,
-            // What does not exist yet is made in the folder that does.
+            // A path that does not exist yet is created in the nearest folder that does.
             None => match entry.ancestors().find(|above| above.symlink_metadata().is_ok()) {
                 // No grant may lead through a link.
                 Some(above) => above.canonicalize().unwrap_or_else(|_| above.to_owned()),
@@ -318,7 +319,7 @@ impl Wanted {
         };
         let mut lines = [paths(CellKey::Read, read), paths(CellKey::Write, write)].concat();
         let mut looked_up = Vec::new();
-        // What is no destination was never one: a name that only probes the resolver.
+        // An invalid destination was never meant as one: the name only probes the resolver.
         let is_destination = |text: &str| text.parse::<Destination>().is_ok();
         for (host, (ports, evidence)) in hosts {
             for port in &ports {

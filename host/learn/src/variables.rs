@@ -150,7 +150,7 @@ impl OwnCode<'_> {
         let is_library_folder =
             |part: &&OsStr| ["node_modules", "site-packages", "dist-packages"].iter().any(|name| **part == **name);
         let Some(at) = parts.iter().rposition(is_library_folder) else {
-            // A server that is no package: its code lies beside the file that the command names.
+            // A server that is not a package: its code lies next to the file that the command names.
             let folders = self
                 .named
                 .iter()

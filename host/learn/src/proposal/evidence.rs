@@ -98,7 +98,7 @@ pub(super) fn said(attempt: &RecordedAttempt) -> String {
     format!("{who} {action} {what}{outcome}{times}")
 }
 
-/// Returns the beginning of a text of a source: what a person is asked about is not to be scrolled away by it.
+/// Returns the beginning of a text of a source: the question to a person must not be scrolled away by it.
 fn shortened(text: &str, most: usize) -> String {
     let end = text.char_indices().nth(most).map(|(end, _)| end);
     end.and_then(|end| text.get(..end)).map_or_else(|| text.to_owned(), |part| format!("{part}…"))

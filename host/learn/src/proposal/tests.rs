@@ -108,7 +108,7 @@ fn what_every_program_looks_for_is_left_out() {
 
 #[test]
 fn a_refused_write_to_the_own_folder_of_a_server_is_said_wherever_that_is() {
-    // A folder in `/tmp`, of which nothing is proposed otherwise.
+    // A folder in `/tmp`, where otherwise nothing is proposed.
     let own = tempfile::tempdir().unwrap();
     let own = own.path().canonicalize().unwrap();
     let facts = SourceFacts { inside: vec![own.clone()], ..SourceFacts::default() };
@@ -320,7 +320,8 @@ fn compiled_modules_beside_a_python_program_are_no_need() {
 #[test]
 fn refused_bytecode_is_counted_and_hides_no_other_write() {
     let home = home();
-    // An installed package is in a data folder, of which nothing is proposed, and an own one in a folder that is named.
+    // An installed package is in a data folder, where nothing is proposed, and the user's own one in a folder that is
+    // named.
     let (installed, own) = (home.path().join(".portcullis/packages/lib"), home.path().join("app"));
     [&installed, &own].into_iter().for_each(|folder| std::fs::create_dir_all(folder).unwrap());
     let facts = SourceFacts { named: vec![own.clone()], home: Some(home.path().to_owned()), ..SourceFacts::default() };
@@ -336,7 +337,7 @@ fn refused_bytecode_is_counted_and_hides_no_other_write() {
     let proposal = Proposal::of(&attempts, &facts);
     assert_eq!(values(&proposal.lines), [("write", own.display().to_string())], "{proposal:?}");
     assert_eq!(values(&proposal.withheld), [("write", installed.join("state.db").display().to_string())]);
-    // What is kept in such a folder and read is no bytecode that Python tries to write.
+    // A file kept in such a folder and read is not bytecode that Python tries to write.
     std::fs::create_dir_all(home.path().join(".ssh/__pycache__")).unwrap();
     std::fs::write(home.path().join(".ssh/__pycache__/id_rsa"), "").unwrap();
     let read = hidden(AttemptAction::Read, &home.path().join(".ssh/__pycache__/id_rsa"));
