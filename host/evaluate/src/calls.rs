@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::observation::Condition;
 
-/// The number of times that each of the first [`MAX_OFTEN`] tools is called in the baseline: what waits for a tenth
-/// call is seen.
+/// The number of times that each of the first [`MAX_OFTEN`] tools is called in the baseline: behaviour that waits for a
+/// tenth call is seen.
 pub(crate) const REPEATS: usize = 12;
 
 /// The largest number of tools that are called.
@@ -70,7 +70,7 @@ pub fn planned(condition: Condition, tools: &[Value], path: &Path, canaries: &[S
         Condition::Baseline => rounds(REPEATS),
         Condition::Values => {
             let all = calls.iter().flat_map(|(tool, plain)| varied(tool, plain, canaries));
-            // Secret files are named last: who reads one before that was not asked to.
+            // Secret files are named last: a server that reads one before that was not asked to.
             let (last, mut first): (Vec<_>, Vec<_>) = all.take(MAX_VALUE_CALLS).partition(|call| call.asks_for_secret);
             first.extend(last);
             first
@@ -118,8 +118,8 @@ fn varied(tool: &Value, plain: &PlannedCall, canaries: &[String]) -> Vec<Planned
     calls
 }
 
-/// Returns particular values for a property, each with the path of a canary if it is one. What a schema names is what
-/// the source chose.
+/// Returns particular values for a property, each with the path of a canary if it is one. The values that a schema
+/// names are the source's own choice.
 fn values<'a>(schema: &Value, canaries: &'a [String]) -> Vec<(Value, Option<&'a String>)> {
     let listed = |key: &str| {
         let values = schema.get(key).and_then(Value::as_array).into_iter().flatten().take(MAX_VALUES);

@@ -1,4 +1,4 @@
-//! Canaries: secrets that open nothing, with values that exist nowhere else. Whoever has one has read it.
+//! Canaries: secrets that open nothing, with values that exist nowhere else. A source that knows one has read it.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -31,7 +31,7 @@ struct Kind {
     place: CanaryPlace,
     /// Its content, in which `@` stands for the random part.
     form: &'static str,
-    /// Words in a description that say that a server has to do with it.
+    /// Words in a description that show that a server deals with it.
     topics: &'static [&'static str],
     /// The hosts that it is meant for.
     hosts: &'static [&'static str],
@@ -144,7 +144,7 @@ impl Canary {
         name
     }
 
-    /// Reports whether a text says that the server has to do with this kind of secret.
+    /// Reports whether a text says that the server deals with this kind of secret.
     #[must_use]
     pub fn is_topic_of(&self, text: &str) -> bool {
         let lower = text.to_ascii_lowercase();

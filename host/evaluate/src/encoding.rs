@@ -100,7 +100,7 @@ impl CanaryPatterns {
         self.forms.push(Form { canary, encoding: encoding.to_owned(), text, piece });
     }
 
-    /// Returns the canaries of which a text holds enough to be no accident, each once, with its simplest encoding.
+    /// Returns the canaries of which a text holds too much for a coincidence, each once, with its simplest encoding.
     #[must_use]
     pub(crate) fn find(&self, text: &[u8]) -> Vec<FoundCanary> {
         let mut seen: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
@@ -230,8 +230,8 @@ fn rot13(byte: u8) -> u8 {
     }
 }
 
-/// Returns what a text decodes to, if it is base64 or hex. A source that encodes each piece by itself is found in the
-/// pieces that are put together.
+/// Returns what a text decodes to, if it is base64 or hex. A source that encodes each piece separately is found in the
+/// joined pieces.
 #[must_use]
 pub(crate) fn decoded(text: &[u8]) -> Option<Vec<u8>> {
     let trimmed: Vec<u8> = text.iter().copied().filter(|byte| *byte != b'=').collect();

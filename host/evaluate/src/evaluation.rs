@@ -1,4 +1,4 @@
-//! An evaluation: what was found, what was exercised, the smallest cell, and the risk under it.
+//! An evaluation: the findings, the exercised parts, the smallest cell, and the risk under it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -49,13 +49,13 @@ pub struct EvaluationCoverage {
     pub runs: Vec<RunSummary>,
     /// The tools that were called.
     pub tools: Vec<String>,
-    /// The tools of which a call failed, those first that never answered without an error.
+    /// The tools with a failed call; those that never succeeded come first.
     pub failed: Vec<FailedTool>,
     /// Everything that was not exercised or could not be seen, in sentences.
     pub not: Vec<String>,
 }
 
-/// A tool of which a call failed.
+/// A tool with a failed call.
 #[derive(Debug, Clone, Serialize)]
 pub struct FailedTool {
     /// Its name.
@@ -73,14 +73,14 @@ pub struct FailedTool {
 pub enum EvaluationTarget<'a> {
     /// A program in recorded cells. The situation says which paths mean what.
     Program(&'a SourceFacts),
-    /// A component, of which only the imports, the definitions and the results are seen.
+    /// A component; only its imports, definitions and results are seen.
     Component {
         /// True if it imports folders.
         files: bool,
         /// True if it imports the network.
         network: bool,
     },
-    /// A server at a URL, of which only what it says is seen.
+    /// A server at a URL; only its messages are seen.
     Remote,
 }
 
@@ -95,7 +95,7 @@ pub struct Evaluation {
     pub server: String,
     /// The reason why the source could not be judged, or the baseline not observed to the end, if there is one.
     pub failure: Option<String>,
-    /// The facts that were known before it ran, in sentences: what its manifest says, what was pinned before.
+    /// The facts that were known before it ran, in sentences: the content of its manifest, the earlier pin.
     pub about: Vec<String>,
     /// The findings, the worst first.
     pub findings: Vec<EvaluationFinding>,
@@ -155,7 +155,7 @@ impl From<Proposal> for CellProposal {
 }
 
 impl Evaluation {
-    /// Judges the runs of a source, of which the first is the baseline.
+    /// Judges the runs of a source, the first of which is the baseline.
     #[must_use]
     pub fn of(
         command: &[String],
@@ -270,7 +270,7 @@ impl EvaluationCoverage {
     }
 }
 
-/// Returns the tools of which a call failed, those first that never answered without an error.
+/// Returns the tools with a failed call; those that never succeeded come first.
 fn failed_tools(observations: &[Observation]) -> Vec<FailedTool> {
     let mut tools: BTreeMap<&str, (usize, Vec<&ObservedCall>)> = BTreeMap::new();
     for call in observations.iter().flat_map(|run| &run.calls) {

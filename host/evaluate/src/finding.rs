@@ -1,4 +1,4 @@
-//! Findings: what was seen, how much it weighs, and under which conditions.
+//! Findings: the observations, their weight, and the conditions under which they were made.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -98,7 +98,7 @@ pub struct EvaluationFinding {
     pub subject: String,
     /// The meaning of the rule.
     pub meaning: &'static str,
-    /// The evidence: what was seen, the first few times.
+    /// The evidence: the first few observations.
     pub evidence: Vec<String>,
     /// Under which conditions it was seen, in words. Empty for what was found without running the source.
     pub conditions: Vec<String>,

@@ -26,8 +26,8 @@ const RUNNERS: [&str; 14] =
     ["npx", "npm", "pnpm", "yarn", "node", "bun", "deno", "uv", "pipx", "python", "docker", "podman", "sh", "bash"];
 
 /// The text in which a source describes itself: the names, titles and descriptions of its first definitions, its
-/// instructions, its name, and that of its package or program. What is named here was declared; the words
-/// of a schema declare nothing.
+/// instructions, its name, and that of its package or program. Things named here count as declared; the words of a
+/// schema declare nothing.
 pub(crate) struct SelfDescription {
     pub(crate) text: String,
     /// Its words that may be the names of hosts.
@@ -38,7 +38,7 @@ pub(crate) struct SelfDescription {
 
 impl SelfDescription {
     fn of(observations: &[Observation], command: &[String]) -> Self {
-        // What it says at first: a definition that changes later declares nothing.
+        // Its first description: a definition that changes later declares nothing.
         let first = observations.first().and_then(|run| run.listings.first());
         let definitions = first.into_iter().flat_map(|listing| &listing.definitions);
         let mut texts: Vec<&str> = observations.first().map(|run| run.server.as_str()).into_iter().collect();

@@ -126,7 +126,7 @@ pub struct ObservedListing {
     pub definitions: Vec<(&'static str, Value)>,
 }
 
-/// A request or notification of a source: what it says to its client beside its answers.
+/// A request or notification of a source: a message to its client other than an answer.
 #[derive(Debug, Clone)]
 pub struct ObservedMessage {
     /// The method.
@@ -160,7 +160,7 @@ pub struct Observation {
     pub sent: Vec<SentMessage>,
     /// The number of attempts, messages and answers that were not kept as a whole, because there were too many.
     pub missed: u64,
-    /// What could not be seen, in words, each with how often that happened.
+    /// The gaps in the observation, in words, each with its number of occurrences.
     pub unseen: BTreeMap<&'static str, u64>,
     /// The files that the source left in the false home, with their content.
     pub written: Vec<(PathBuf, Vec<u8>)>,

@@ -28,7 +28,7 @@ pub struct AuditedPackage {
 }
 
 impl AuditedPackage {
-    /// Judges the package by itself. `asked_for` is true for the one that a person typed.
+    /// Judges the package on its own. `asked_for` is true for the one that a person typed.
     pub fn judge(&self, asked_for: bool, findings: &mut FindingList) {
         if let Some(known) = self.nearly().filter(|_| asked_for) {
             findings.add(

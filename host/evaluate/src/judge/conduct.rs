@@ -66,7 +66,7 @@ const OUTSIDE: [&str; 7] = [
     "/dev/mem",
 ];
 
-/// Sockets that give whoever talks to them the whole machine or its keys.
+/// Sockets that give any program that talks to them the whole machine or its keys.
 const SERVICES: [&str; 8] = [
     "docker.sock",
     "podman.sock",
@@ -135,8 +135,7 @@ pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mu
                     add(UNIX_SOCKET, FindingLevel::Note, &shown);
                 } else if let Some(service) = SERVICES.iter().find(|service| path.ends_with(service)) {
                     let level = match attempt.action {
-                        // Where it gets no socket at all, who looks for a service and asks for one is as far as it
-                        // gets.
+                        // Where it gets no socket, looking for a service and asking for a socket is as far as it gets.
                         AttemptAction::Look if !makes_sockets => FindingLevel::Note,
                         _ if named.contains(service) => FindingLevel::Warning,
                         _ => FindingLevel::High,

@@ -1,4 +1,4 @@
-//! Canaries: who read one, and where one went.
+//! Canaries: the sources that read one, and the places where one went.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,7 +57,7 @@ fn sent(run: &Observation, patterns: &CanaryPatterns, declared: &SelfDescription
             let is_file = matches!(canary.place, CanaryPlace::File(_));
             let evidence = format!("{}, {encoding}, in {place}", canary.name());
             let (rule, level) = match declared.names_host(host) {
-                // Whoever is on the way reads what is not encrypted.
+                // Anyone on the network path reads unencrypted data.
                 _ if canary.is_meant_for(host) && !place.starts_with(PLAIN) => (CANARY_USED, FindingLevel::Note),
                 true if !is_file || asked(run, canary) => (CANARY_SENT, FindingLevel::Warning),
                 true => (CANARY_SENT, FindingLevel::High),
@@ -90,7 +90,7 @@ fn returned(run: &Observation, patterns: &CanaryPatterns, findings: &mut Finding
             });
         });
     }
-    // What several tools gave out together is last, and is told only of what none gave out by itself.
+    // Secrets that several tools gave out together come last, and are reported only if no single tool gave them out.
     let mut by_itself = BTreeSet::new();
     for ((tool, _), text) in results.iter().rev() {
         for FoundCanary { canary, encoding } in patterns.find(text) {
@@ -134,8 +134,8 @@ fn report_returned(
     }
 }
 
-/// Finds secrets in what the source says beside the results of its tools: its name, what it offers, and its messages to
-/// the client.
+/// Finds secrets in the source's words other than the results of its tools: its name, what it offers, and its messages
+/// to the client.
 fn told(run: &Observation, patterns: &CanaryPatterns, findings: &mut FindingList) {
     let mut report = |subject: &str, FoundCanary { canary, encoding }: &FoundCanary| {
         let Some(canary) = run.canaries.get(*canary) else { return };

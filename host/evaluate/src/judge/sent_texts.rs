@@ -1,4 +1,4 @@
-//! The texts in which a secret could leave: each message by itself, and the pieces of many messages put together.
+//! The texts in which a secret could leave: each single message, and the joined pieces of many messages.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use url::Url;
 
 use crate::encoding::decoded;
 
-/// The largest length, in bytes, of a piece whose last word is also taken and decoded by itself. What is longer is
+/// The largest length, in bytes, of a piece whose last word is also taken and decoded separately. A longer piece is
 /// found as it is.
 const PIECE: usize = 256;
 

@@ -191,7 +191,7 @@ fn a_definition_that_changes_is_found_whenever_it_does_and_weighs_more_if_it_the
     within.listings.push(listed);
     let found = found(&[within]);
     assert!(found.contains(&(FindingLevel::High, "changed-definition", "tool tool".to_owned())), "{found:?}");
-    // What names the false home of a run is the same in each, and a user name is a word like any other.
+    // Texts that name the false home of a run are equal in each, and a user name is a word like any other.
     let named = Observation {
         home: "/home/admin".into(),
         condition: Condition::Locale("x"),
