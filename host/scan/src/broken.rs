@@ -1,4 +1,4 @@
-//! Well-known orders whose words are broken by spaces or hyphens, so that nobody who searches for them finds them.
+//! Well-known orders whose words are broken by spaces or hyphens, so that a plain search does not find them.
 
 use std::ops::Range;
 use std::sync::LazyLock;

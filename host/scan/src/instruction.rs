@@ -1,8 +1,8 @@
-//! Finds instructions in text that is data: in what a tool returns, for the person and the model that read it.
+//! Finds instructions in text that is data: in the results of a tool, for the person and the model that read them.
 //!
-//! A definition is written for a model, so a single hint in it can be weighed beside others. A result can be about
-//! anything: a handbook tells its reader what to do, and a log tells what was denied. Only what addresses a model, or
-//! hides something from its user, counts here.
+//! A definition is written for a model, so a single hint in it can be weighed together with others. A result can be
+//! about anything: a handbook tells its reader what to do, and a log tells what was denied. Only what addresses a
+//! model, or hides something from its user, counts here.
 
 use crate::rules::{self, Compiled};
 use crate::view::NormalizedText;

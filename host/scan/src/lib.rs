@@ -1,6 +1,6 @@
 //! Finds what in a definition tries to steer the model, hides something, or takes data. The scanner is a pure function
 //! from one definition (a tool, a prompt or a resource) to graded findings. A definition without findings is not
-//! thereby safe: what a source does is decided by its cell.
+//! thereby safe: the cell decides what a source can do.
 //!
 //! This crate is internal to the library `portcullis` and promises no stability; use the types that the library
 //! exports.
@@ -29,7 +29,7 @@ use rules::{Compiled, ENCODED, HIDDEN, MIXED, PARAMETER};
 use strings::ScannedString;
 use view::NormalizedText;
 
-/// The version of the scanner: another text for each change of it. What one version finds, another may not.
+/// The version of the scanner: another text for each change of it. Another version may have other findings.
 pub const VERSION: &str = env!("SCANNER_VERSION");
 
 /// The number of findings that one scan returns at most; the gravest are kept.
@@ -44,7 +44,7 @@ const MAX_POINTER_BYTES: usize = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Many honest definitions have it; it matters beside another finding.
+    /// Many honest definitions have it; it matters together with another finding.
     Note,
     /// Few honest definitions have it; a person should read the place.
     Warning,
@@ -88,7 +88,7 @@ impl<'de> Deserialize<'de> for Finding {
 #[derive(Debug)]
 pub struct Scanner {
     rules: Vec<Compiled>,
-    /// The rules that concern what tools return, beside those above.
+    /// The rules for the results of tools, in addition to those above.
     for_results: Vec<Compiled>,
 }
 
@@ -152,7 +152,7 @@ impl Scanner {
             let decoded_text =
                 ScannedString { text: decoded.as_str().into(), pointer: text.pointer.clone(), place: text.place };
             apply(&self.rules, &NormalizedText::of(&decoded), &decoded_text, &mut inside, None);
-            // What can be read without decoding is found without it.
+            // Text that can be read without decoding is found without it.
             let plain = |finding: &&Finding| findings.0.iter().any(|known| known.rule == finding.rule);
             let severity = match inside.0.iter().filter(|finding| !plain(finding)).map(|finding| finding.severity).max()
             {
@@ -172,7 +172,8 @@ impl Scanner {
     }
 }
 
-/// Applies rules to one view of a text. `at_least` raises what is found, for a text that had to be unspelled.
+/// Applies rules to one view of a text. `at_least` raises the findings, for a text that was decoded from a spelled-out
+/// form.
 fn apply<R: std::borrow::Borrow<Compiled>>(
     rules: &[R],
     view: &NormalizedText,

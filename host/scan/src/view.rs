@@ -90,8 +90,8 @@ impl NormalizedText {
     }
 }
 
-/// Returns what a backslash and what follows it stand for, where a text is quoted in another one, as YAML and JSON do:
-/// an escaped line break, tab or blank, or a line that goes on in the next one.
+/// Returns the character that an escape sequence stands for in a text quoted in another one, as in YAML and JSON: an
+/// escaped line break, tab or blank, or a line that continues in the next one.
 fn of_escape(rest: &mut Peekable<CharIndices<'_>>) -> char {
     match rest.peek() {
         Some((_, 'n' | 'r' | 't')) => {

@@ -1,4 +1,4 @@
-//! The table of what the scanner finds in the committed corpus is the one that is committed beside it.
+//! The table of the scanner's findings in the committed corpus equals the one committed next to it.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests, which read the developer's environment")]
 
 #[path = "../examples/corpus/table.rs"]

@@ -1,4 +1,4 @@
-//! What excuses a match: a sentence that forbids or refuses what the rule looks for says it for good reasons.
+//! Excuses for a match: a sentence that forbids or refuses the thing that the rule looks for is legitimate.
 
 use std::sync::{LazyLock, OnceLock};
 
@@ -76,8 +76,8 @@ impl Guard {
         Some(from)
     }
 
-    /// Returns where the search goes on after a match that is excused. A prohibition is for one thing only, so what
-    /// follows it in the same sentence is searched too.
+    /// Returns where the search continues after an excused match. A prohibition is for one thing only, so what follows
+    /// it in the same sentence is searched too.
     fn excused_until(&self, text: &str, found: Match<'_>) -> Option<usize> {
         let start = text.get(..found.start()).and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1);
         let rest = text.get(found.end()..).unwrap_or_default();

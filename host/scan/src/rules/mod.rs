@@ -22,14 +22,14 @@ pub(crate) use trace::{ENCODED, HIDDEN, MIXED, PARAMETER};
 /// The most memory that the search for one pattern keeps, in bytes; with less, its states are built again and again.
 const DFA_BYTES: usize = 16 << 20;
 
-/// A rule: what is looked for, and why.
+/// A rule: the pattern to look for, and the reason.
 #[derive(Debug)]
 pub struct Rule {
     /// The name that findings carry.
     pub name: &'static str,
     /// The reason why an honest definition rarely does this, in one sentence.
     pub reason: &'static str,
-    /// True if a note of this rule weighs more beside a note of another.
+    /// True if a note of this rule weighs more together with a note of another.
     pub(crate) adds: bool,
     /// True if the patterns read the original text; otherwise they read the normalised one.
     pub(crate) original: bool,
@@ -43,7 +43,7 @@ pub struct Rule {
     pub(crate) passed: &'static str,
 }
 
-/// What excuses a match of a rule, because an honest definition says it.
+/// An excuse for a match of a rule, because an honest definition says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Excuse {
     /// Nothing does.
