@@ -81,7 +81,7 @@ impl OsvDatabase {
                     continue;
                 }
                 let found = OsvMatch { package: name.to_owned(), version: version.to_owned(), id, summary: text(1)? };
-                // What is malicious is never left out.
+                // Malicious packages are never left out.
                 if found.is_malicious() || check.matches.len() < MAX_MATCHES {
                     check.matches.push(found);
                 }

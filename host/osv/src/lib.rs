@@ -33,7 +33,7 @@ pub fn file_in(state_dir: &Path) -> PathBuf {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OsvError {
-    /// What should hold the records cannot be read.
+    /// The file or folder of the records cannot be read.
     #[error("{path}: {why}")]
     Input {
         /// The file, folder or address.
@@ -57,7 +57,7 @@ pub enum OsvError {
         /// The reason.
         why: String,
     },
-    /// The database, or its folder, is not this user's alone.
+    /// The database, or its folder, is not private to this user.
     #[error(transparent)]
     Private(#[from] portcullis_core::private::NotPrivate),
 }
