@@ -108,7 +108,7 @@ fn keep_a_key(dir: &TestDir) {
     std::fs::write(dir.at("home/.ssh/id_rsa"), "the key").unwrap();
 }
 
-/// Checks that the servers can use `docs`, `repo` and `memory`, and nothing beside them.
+/// Checks that the servers can use `docs`, `repo` and `memory`, and nothing else.
 async fn keeps_to_what_is_granted(dir: &TestDir) {
     let call =
         async |tool: &str, arguments: Value| output(dir.portcullis(&["call", tool, &arguments.to_string()])).await;
@@ -118,7 +118,7 @@ async fn keeps_to_what_is_granted(dir: &TestDir) {
     let written = call("files__write_file", json!({ "path": dir.at("docs/new.txt"), "content": "new" })).await;
     assert!(written.status.success(), "{}", said(&written));
     assert_eq!(std::fs::read_to_string(dir.at("docs/new.txt")).unwrap(), "new");
-    // Beside the granted folders there are only empty folders of the cell: what is written there appears nowhere else.
+    // Apart from the granted folders there are only empty folders of the cell: files written there appear nowhere else.
     for elsewhere in ["elsewhere.txt", "repo/file", "home/.ssh/authorized_keys", ".portcullis/token"] {
         let before = std::fs::read(dir.at(elsewhere)).ok();
         let tried = call("files__write_file", json!({ "path": dir.at(elsewhere), "content": "new" })).await;

@@ -11,7 +11,7 @@ use crate::installed::{self, TOOLS, node, python};
 async fn evaluated(dir: &TestDir, command: &[String]) -> Value {
     let words = ["evaluate", "--json", "--idle", "1", "--"].into_iter().chain(command.iter().map(String::as_str));
     let mut portcullis = dir.portcullis(&words.collect::<Vec<_>>());
-    // A script beside which its interpreter does not stand is run only by one that is installed.
+    // A script without its interpreter next to it is run only by an installed one.
     let interpreters =
         [python("python"), node()].into_iter().filter_map(|program| program.parent().map(Path::to_owned));
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -64,7 +64,7 @@ async fn asks_a_person(dir: &TestDir, folder: &Path) {
     assert!(refused.contains("nobody answered in time"), "{refused}");
 }
 
-/// Makes a call that is denied, of which the sink of this folder writes a line.
+/// Makes a call that is denied, for which the sink of this folder writes a line.
 async fn writes_denials(dir: &TestDir, folder: &Path) {
     let denied = called(dir, folder, "calculator__divide").await;
     let lines = std::fs::read_to_string(folder.join("denied.jsonl")).unwrap_or_default();

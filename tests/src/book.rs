@@ -190,7 +190,7 @@ impl Schema {
         }
     }
 
-    /// Returns the description beside a reference, or else the one of what it refers to.
+    /// Returns the description next to a reference, or else that of its target.
     fn description<'a>(&'a self, schema: &'a Value) -> &'a str {
         let own = schema["description"].as_str();
         own.or_else(|| self.resolved(schema)["description"].as_str()).unwrap_or_default()
@@ -218,7 +218,7 @@ impl Schema {
             Some("integer" | "number") => "number".to_owned(),
             Some(other) => other.to_owned(),
             None if resolved.get("oneOf").is_some() => "text".to_owned(),
-            // What is left may be a text or a table, as the description says.
+            // The rest may be a text or a table, as the description says.
             None => "text or table".to_owned(),
         }
     }

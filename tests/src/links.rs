@@ -49,7 +49,7 @@ fn fault(document: &Path, link: &str) -> Option<&'static str> {
 fn links(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for line in prose(text) {
-        // What stands between backquotes is no link.
+        // Text between backquotes is not a link.
         let plain: String = line.split('`').step_by(2).collect::<Vec<_>>().join("\u{1}");
         for rest in plain.split("](").skip(1) {
             found.extend(rest.split([')', ' ']).next().map(str::to_owned));

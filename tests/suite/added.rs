@@ -1,4 +1,4 @@
-//! `add` with a package, a server.json, or a bundle: what it writes, asks for and refuses.
+//! `add` with a package, a server.json, or a bundle: the text it writes, its questions and its refusals.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -113,7 +113,7 @@ fn a_server_json_becomes_a_source_and_its_secrets_stay_out_of_the_file() {
     assert!(text(&dir).contains(expected), "{}", text(&dir));
     assert_eq!(dir.run(&["secret", "set", "weather-api-key"]).code, Some(1), "a secret needs a value");
 
-    // What the description says of itself is not believed.
+    // The description's claims about itself are not believed.
     for (path, value, words) in [
         ("/packages/1/identifier", json!("--call=evil"), "not the name of a package"),
         ("/packages/1/packageArguments/0/isSecret", json!(true), "every process of this machine can read"),

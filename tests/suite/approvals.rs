@@ -1,4 +1,4 @@
-//! Approvals: the questions, who may answer them, and what an answer covers.
+//! Approvals: the questions, the people who may answer them, and the scope of an answer.
 
 use serde_json::{Value, json};
 
@@ -289,8 +289,8 @@ fn what_may_do_harm_is_not_approved_until_a_time() {
     agent.leave();
 }
 
-/// Two sessions of one broker, for each of which the source lists its tools. `rug-pull` gives other descriptions the
-/// second time.
+/// Two sessions of one broker; the source lists its tools for each. `rug-pull` gives other descriptions the second
+/// time.
 #[test]
 fn a_grant_is_void_when_the_definition_changes() {
     for (mode, holds) in [("plain", true), ("rug-pull", false)] {

@@ -1,4 +1,4 @@
-//! What a person sees of the calls of yesterday: one line for each, and their numbers.
+//! A person's view of yesterday's calls: one line for each, and their numbers.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What authors of plugins do: begin with a template, test with fixtures, run and measure a single decision.
+//! The work of plugin authors: begin with a template, test with fixtures, run and measure a single decision.
 
 use std::fs;
 use std::path::Path;
@@ -104,7 +104,7 @@ fn a_test_has_the_limits_and_permissions_of_production() {
         let tested = dir.run(&["plugin", "test", &file]);
         assert_eq!(tested.code, Some(0), "{name}: {}{}", tested.out, tested.err);
     }
-    // What a broker does not give a plugin is refused.
+    // A fact that a broker does not give a plugin is refused.
     let case = format!("{}expect = \"pass\"", call(""));
     let refused = dir.run(&["plugin", "test", &fixture(&dir, &guest("wasi-env"), "", &case)]);
     assert!(refused.code == Some(1) && refused.err.contains("no grant exists for it"), "{}", refused.err);
@@ -123,7 +123,7 @@ fn a_test_decides_in_each_phase_as_the_gate_does() {
             "call = { tool = \"read\", arguments = { a = \"odd\" }, outcome = { content = [] } }",
             "expect = \"deny\"\ncode = \"result-asked\"",
         ),
-        // What is asked about is listed.
+        // An item with the verdict `ask` is listed.
         ("call = { tool = \"read\", arguments = { a = \"odd\" }, phase = \"list\" }", "expect = \"pass\""),
         // One key twice reaches no policy.
         (

@@ -74,7 +74,7 @@ fn a_required_source_that_fails_ends_the_run_and_no_tool_is_served() {
             let called = agent.call("good__add", &json!({ "a": 1, "b": 2 }), None);
             assert_eq!(called["refused"], "discovery-failed", "{mode}: nothing is served on a partial set");
             agent.leave();
-            // `mcp.error`, then `run.error`, with the same text: what is told without what the source itself said.
+            // `mcp.error`, then `run.error`, with the same text: the report without the source's own words.
             let errors: Vec<_> = ["mcp.error", "run.error"]
                 .map(|kind| dir.records_of(kind).last().unwrap()["body"]["error"].clone())
                 .into();

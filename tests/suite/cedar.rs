@@ -2,7 +2,7 @@
 
 use crate::test_dir::TestDir;
 
-/// Returns a configuration with two sources and these policies, of which the last one is in line 3.
+/// Returns a configuration with two sources and these policies, the last of which is in line 3.
 fn configuration(last: &str) -> String {
     format!(
         "[sources.calc]\ncomponent = \"builtin:calculator\"\n[[policies]]\nplugin = \"builtin:cedar\"\n\

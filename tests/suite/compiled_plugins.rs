@@ -47,7 +47,7 @@ pub(crate) fn take(cache: &Path) {
     }
     let is_whole = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "cwasm");
     for file in files(cache).into_iter().filter(is_whole) {
-        // What is there already was given, or is the same.
+        // A file that is already there was given, or is the same.
         let _ = fs::hard_link(&file, KEPT.join(file.file_name().unwrap()));
     }
 }

@@ -85,7 +85,7 @@ fn the_script_of_bash_completes_with_the_program() {
     let script = dir.run(&["completions", "bash"]);
     assert_eq!(script.code, Some(0), "{}", script.err);
     fs::write(dir.path("script"), &script.out).unwrap();
-    // What bash does when its user presses the tabulator key.
+    // Does what bash does when its user presses the tab key.
     let line = r#"
         source ./script
         COMP_WORDS=(portcullis restart fi) COMP_CWORD=2 COMP_TYPE=9

@@ -285,7 +285,7 @@ fn a_broker_that_listens_is_reached_with_its_token_and_the_token_is_not_shown() 
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600, "{}", file.display());
     }
     works(&dir.run(&["connect", "cursor", "--undo", "--yes"]));
-    // What a project shares holds no token.
+    // A file that a project shares holds no token.
     works(&dir.run(&["connect", "cursor", "--project", "--yes"]));
     let shared = fs::read_to_string(dir.path(".cursor/mcp.json")).unwrap();
     assert!(parsed("cursor", &shared).pointer("/mcpServers/portcullis/command").is_some(), "{shared}");

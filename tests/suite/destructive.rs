@@ -46,7 +46,7 @@ fn a_destructive_tool_is_off_until_a_person_accepts_it() {
         );
         let check = dir.run(&["check"]);
         assert!(check.out.contains("portcullis lock accept far__erase"), "{}", check.out);
-        // What is accepted without a name leaves it out, and says so.
+        // Accepting without a name leaves it out, and says so.
         let accepted = dir.run(&["lock", "accept"]);
         assert!(accepted.code == Some(1) && accepted.err.contains("far__erase"), "{}", accepted.err);
         assert_eq!(names(&mut agent), ["far__echo"]);
@@ -142,7 +142,7 @@ fn always_accepts_the_tool_for_this_session_and_all_others() {
 
 #[test]
 fn always_is_offered_neither_at_the_agents_side_nor_for_what_the_lock_does_not_decide() {
-    // At the agent's side: an agent that answers by itself would accept for good.
+    // At the agent's side: an agent that answers without a person would accept for good.
     let dir = erasing("");
     let mut agent = Agent::start(&dir, Era::Legacy);
     let id = agent.send_call("far__echo", &json!({}));

@@ -1,4 +1,4 @@
-//! The commands that change the configuration file: what they leave in it, and what they refuse.
+//! The commands that change the configuration file: the text they leave in it, and their refusals.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! `portcullis evaluate`: what hostile servers do is found, and honest ones that do the same are not called malicious.
+//! `portcullis evaluate`: the deeds of hostile servers are found, and honest ones that do the same are not called
+//! malicious.
 
 mod components;
 mod remote;
@@ -208,7 +209,7 @@ fn a_bundle_is_unpacked_and_its_command_is_run_as_every_other() {
         );
         assert_eq!(crate::test_dir::files(&dir.path("")), before);
     }
-    // What is bundled is looked up before anything is started.
+    // Bundled packages are looked up before anything is started.
     fs::create_dir(dir.path("osv")).unwrap();
     let record = json!({ "id": "MAL-1", "affected": [{ "package": { "ecosystem": "npm", "name": "dep" } }] });
     fs::write(dir.path("osv/MAL-1.json"), record.to_string()).unwrap();

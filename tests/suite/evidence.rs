@@ -44,7 +44,7 @@ fn a_checkpoint_that_was_kept_elsewhere_shows_that_a_ledger_was_replaced() {
     assert_eq!(found.code, Some(1), "{}", found.out);
     assert!(found.out.contains("tampered with: record 1 of chain"), "{}", found.out);
 
-    // Another key, and something that is no checkpoint.
+    // Another key, and something that is not a checkpoint.
     let other = TestDir::new(CONFIGURATION);
     let key = other.run(&["audit", "key"]).out;
     let unknown = dir.run(&["audit", "verify", "--checkpoint", "kept", "--pubkey", key.trim()]);
@@ -89,7 +89,7 @@ fn a_call_is_proved_to_somebody_who_has_only_the_key() {
     let document: serde_json::Value = serde_json::from_str(missing.err.lines().last().unwrap()).unwrap();
     assert!(missing.code == Some(2) && document["error"].is_string(), "{document}");
 
-    // Who has kept a checkpoint of the same chain asks for a proof that continues it.
+    // A person who has kept a checkpoint of the same chain asks for a proof that continues it.
     let proof = dir.run(&["audit", "prove", &call]).out;
     let since = dir.run(&["audit", "checkpoint"]).out;
     fs::write(dir.path("since"), &since).unwrap();
@@ -125,7 +125,7 @@ fn what_was_changed_before_or_after_a_verification_is_neither_signed_nor_proved(
     let dir = TestDir::new(CONFIGURATION);
     called(&dir);
     let call = called(&dir);
-    // Both go on from what was verified, and what they verify is remembered.
+    // Both resume from the verified part, and remember what they verify.
     assert_eq!(dir.run(&["audit", "checkpoint"]).code, Some(0));
     let verified = dir.run(&["audit", "verify"]).out;
     assert!(verified.contains("were verified before"), "{verified}");
@@ -241,7 +241,7 @@ fn calls_are_exported_as_parquet_into_a_file_that_is_continued_and_not_printed()
     }
     let refused = export(&["-o", "calls.parquet"]);
     assert!(refused.code == Some(1) && refused.err.contains("--resume"), "{}", refused.err);
-    // Who could read the file can read it afterwards, and a link stays one.
+    // The same users can read the file afterwards, and a link stays one.
     fs::set_permissions(dir.path("calls.parquet"), fs::Permissions::from_mode(0o640)).unwrap();
     std::os::unix::fs::symlink(dir.path("calls.parquet"), dir.path("link")).unwrap();
     let continued = export(&["-o", "link", "--resume"]);
@@ -340,7 +340,7 @@ fn a_second_verification_computes_only_what_is_new_and_notices_a_ledger_that_was
     let json: serde_json::Value = serde_json::from_str(&dir.run(&["--json", "audit", "verify"]).out).unwrap();
     let chain = &json["chains"][1];
     assert_eq!(chain["verified_before"], chain["records"], "{json}");
-    // The data folder is removed and made anew, which it does not show by itself.
+    // The data folder is removed and made anew, which the folder itself does not show.
     fs::remove_dir_all(dir.data("")).unwrap();
     called(&dir);
     let replaced = dir.run(&["audit", "verify"]);

@@ -179,7 +179,7 @@ fn private_text_in_any_form_asks_before_it_reaches_a_network() {
         assert!(reasons.contains("came from `files__echo`") && reasons.contains("which is private"), "{reasons}");
         agent.leave();
     }
-    // What a sealed tool makes of it stays private.
+    // The output that a sealed tool makes from it stays private.
     let mut agent = begun();
     runs(&dir, &mut agent, "calc__echo", &json!({ "text": KEY, "turned": "fx-yvir-0a1b2c3d4e5f" }));
     let reasons = asks(&dir, &mut agent, "web__echo", &json!({ "text": "fx-yvir-0a1b2c3d4e5f" }));
@@ -300,7 +300,7 @@ fn a_policy_that_lies_about_labels_takes_none_away() {
     let reasons = asks(&dir, &mut agent, "web__echo", &json!({ "text": KEY }));
     assert!(reasons.contains("came from `files__echo`"), "{reasons}");
     agent.leave();
-    // What it says is not what the ledger keeps.
+    // The ledger does not keep its words.
     let record = dir.records_of("call.intent").pop().unwrap();
     assert_eq!(record["body"]["flow"]["source-labels"], json!(["private"]), "{record}");
 }

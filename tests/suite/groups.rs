@@ -10,7 +10,7 @@ use crate::test_dir::{TestDir, signal, until};
 pub(crate) const NEVER: &str = "[profiles.default]\napprove = \"never\"\n";
 const GROUP: &str = "[groups.search]\nsources = [\"a\", \"b\"]\n";
 
-/// Returns the configuration of the sources `a` and `b`, each of which follows its script.
+/// Returns the configuration of the sources `a` and `b`, which follow their scripts.
 pub(crate) fn members(more: &str) -> String {
     let member = |name: &str| {
         format!("[sources.{name}]\ncommand = [\"@source@\", \"faulty\", \"@dir@/open/{name}\"]\n@cell@\n{more}\n")

@@ -1,4 +1,4 @@
-//! One ill source is one ill source: the good one beside it is there and can be called, and what is missing is said.
+//! One faulty source affects only itself: the good one next to it can be called, and the missing part is reported.
 
 use serde_json::{Value, json};
 
@@ -108,7 +108,7 @@ fn a_source_that_is_required_is_missing_with_everything_else() {
     assert_eq!(agent.list()["refused"], "discovery-failed");
     agent.leave();
     assert_eq!(dir.run(&["check"]).code, Some(1));
-    // What cannot even be made ends the start, and the check in the same way.
+    // A source that cannot even be created ends the start, and likewise the check.
     let dir = beside("command = [\"@source@\", \"plain\"]\nenv = { KEY = { secret = \"unset\" } }\nrequired = true");
     let (served, checked) = (dir.run(&["serve", "--stdio"]), dir.run(&["check"]));
     for ran in [&served, &checked] {

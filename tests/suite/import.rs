@@ -339,7 +339,7 @@ fn a_file_that_cannot_be_imported_is_refused_with_the_reason() {
     dir.clients("cursor.json", "home/.cursor/mcp.json");
     refuses(&dir.run(&["import"]), &["`portcullis import cursor`"]);
 
-    // What an agent's client may have written into its file cannot control the terminal.
+    // Text that an agent's client may have written into its file cannot control the terminal.
     let marked = "\u{feff}{\r\n\"mcpServers\": {\r\n\"a\u{1b}[2Jb\": { \"command\": \"x\" } }\r\n}\r\n";
     fs::remove_file(dir.path("mcp.json")).unwrap();
     fs::write(dir.path("mcp.json"), marked.replace('\u{1b}', "\\u001b")).unwrap();

@@ -19,7 +19,7 @@ fn slow_down(dir: &TestDir) {
     }
 }
 
-/// Lets the installer go on once it has come to this step.
+/// Lets the installer continue once it has come to this step.
 fn let_go(dir: &TestDir, step: &str) {
     let mut place = None;
     until("the installer waits", || {
@@ -86,7 +86,7 @@ fn an_agent_that_waits_for_an_installation_gets_its_progress_in_words() {
             };
             assert!(answer["result"].is_object(), "{answer}");
             assert!(seen.is_sorted_by(|one, next| one < next) && seen.iter().all(|it| *it < 0.0), "{seen:?}");
-            // What is installed is not waited for.
+            // An installed package is not waited for.
             assert_eq!(agent.call("far__ping", &json!({}), None), json!({ "ok": "" }));
             // A source that is installed anew later, when its tools are listed, is waited for by its call.
             uninstall(&dir);

@@ -12,7 +12,7 @@ use crate::test_dir::{Ran, TestDir, finish};
 
 /// A source that does not start without its settings, and that reads and writes notes.
 fn needy() -> TestDir {
-    // Not below `/tmp`, of which every cell has its own.
+    // Not below `/tmp`, which every cell has for itself.
     let dir = TestDir::beneath(
         Path::new(env!("CARGO_TARGET_TMPDIR")),
         "# kept\n[sources.needy]\ncommand = [\"@source@\", \"needy\", \"@dir@/config/settings\"]\n\n[sources.other]\ncommand = [\"true\"]\nrequired = false\n",
@@ -93,7 +93,7 @@ fn what_is_to_be_written_replaces_what_was_read() {
     assert_eq!((&found["works"], found["written"].is_string()), (&json!(true), true), "{found}");
     let text = fs::read_to_string(dir.path("portcullis.toml")).unwrap();
     assert!(text.contains(&format!("read = [], write = [\"{settings}\"]")), "{text}");
-    // What was written is what starts.
+    // The written cell is the one that starts.
     let again = report(&dir.run(&["--json", "learn", "needy", "--calls", "calls.jsonl", "--yes"]));
     assert_eq!((values(&again, "lines"), &again["works"]), (Vec::new(), &json!(true)), "{again}");
 }
@@ -120,11 +120,12 @@ fn calls_that_failed_are_listed_with_the_first_line_of_why() {
     assert!(ran.err.contains("lacks nothing that was tried") && !ran.err.contains("failed"), "{}", ran.err);
 }
 
-/// A file that its cell has alone is a mount point, which the kernel lets nobody rename another file to.
+/// A file that its cell has without the folder is a mount point, and the kernel lets nobody rename another file to
+/// that.
 #[test]
 fn a_file_that_is_saved_by_renaming_another_needs_its_folder() {
     let dir = needy();
-    // In a folder of which the cell has its own, so that the other file can be made there.
+    // In a folder that the cell has for itself, so that the other file can be created there.
     let notes = tempfile::tempdir().unwrap();
     let note = notes.path().join("note.json");
     fs::write(&note, "old").unwrap();
@@ -291,7 +292,7 @@ fn a_failure_names_the_folder_that_is_to_be_written_and_what_the_command_names_i
         "{refused}"
     );
 
-    // The person is told that there is no such file, so that opening it alone would not help.
+    // The person is told that there is no such file, so that just opening it would not help.
     config(&dir.path("config/none"), "", "");
     let checked = dir.run(&["check"]).out;
     assert!(checked.contains(&line("read", &dir.path("config/none"))), "{checked}");

@@ -1,4 +1,4 @@
-//! Known malicious packages: what the user's database says of the packages of an `npx` source, before they are
+//! Known malicious packages: the user's database is asked about the packages of an `npx` source, before they are
 //! installed and before each start.
 
 use std::fs::{self, File};
@@ -244,7 +244,7 @@ fn the_database_is_fetched_from_the_address_that_the_user_names() {
     assert_eq!(fs::read_dir(dir.state()).unwrap().flatten().filter(|file| is_archive(&file.path())).count(), 0);
 }
 
-/// Reports whether a file is an archive: what was fetched is not kept.
+/// Reports whether a file is an archive: fetched archives are not kept.
 fn is_archive(file: &std::path::Path) -> bool {
     let mut start = [0; 2];
     File::open(file).is_ok_and(|mut file| file.read_exact(&mut start).is_ok()) && start == *b"PK"

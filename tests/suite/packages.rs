@@ -170,7 +170,7 @@ fn an_installation_that_was_killed_goes_on_with_what_it_had_fetched() {
         assert!(left.len() == 1 && left[0] != "cache" && !left[0].starts_with("stage-"), "{manager}: {left:?}");
         let listed = |name| fs::read_to_string(packages().join(&left[0]).join(name)).unwrap();
         assert_eq!((listed("reused"), listed("fetched")), ("far-server\n".to_owned(), "dep\n".to_owned()), "{manager}");
-        // Whoever looks for brokers removes the socket of the killed one.
+        // A command that looks for brokers removes the socket of the killed one.
         dir.run(&["status"]);
         dir.assert_nothing_left();
     }

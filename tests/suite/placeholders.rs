@@ -52,7 +52,8 @@ fn a_policy_of_results_knows_the_arguments_that_the_source_got() {
     assert_eq!(withheld["verdicts"].as_array().unwrap().last().unwrap()["revealed"], true, "{withheld}");
 }
 
-/// What a source asks shows the agent no value that is hidden from it, and the answer reaches the source as it was given.
+/// A source's question shows the agent no value that is hidden from it, and the answer reaches the source as it was
+/// given.
 #[test]
 fn a_question_of_a_source_has_placeholders_and_its_answer_has_values() {
     let dir = redacted("full", "full", "");

@@ -123,7 +123,7 @@ fn sinks_get_every_record_in_order() {
     }
 }
 
-/// The plugin fails for some calls of one agent, and its other calls go on.
+/// The plugin fails for some calls of one agent, and its other calls continue.
 #[test]
 fn a_plugin_that_fails_on_one_call_does_not_affect_other_calls() {
     let dir = TestDir::new(&format!("{FILES}\n[[policies]]\nplugin = \"@guest:trap@\"\n"));

@@ -95,7 +95,7 @@ fn only_what_holds_for_every_call_is_called_proved() {
         assert!(found.to_string().contains(expected), "{expected}: {found:#}");
         (code, found["wider"] == true, found["proved"] == true)
     };
-    // Every tool is of the only source, which the solver would not know by itself.
+    // Every tool is of the only source, which the solver would not know on its own.
     let any = format!("permit (principal, action in Action::\"call_tool\", resource);\n{zero}");
     assert_eq!(prove(&cedar(zero), &any, "proof"), (Some(0), false, true));
     // Cedar skips a policy that fails, and here it denies.
@@ -105,7 +105,7 @@ fn only_what_holds_for_every_call_is_called_proved() {
     let ill_typed =
         cedar("forbid (principal, action == Action::\"calc__divide\", resource) when { context.input.z == 0 };");
     assert!(!prove(&ill_typed, &cedar(zero), "do not agree with the types").2);
-    // What lies outside the input schemas is tried, although the proof is not about it.
+    // Arguments outside the input schemas are tried, although the proof is not about them.
     let whole = "permit (principal, action == Action::\"calc__add\", resource) when { context.input.a < 5 || context.input.a >= 5 };";
     let every = "permit (principal, action == Action::\"calc__add\", resource);";
     assert_eq!(prove(whole, every, "agree with the input schemas"), (Some(1), true, false));
@@ -268,7 +268,7 @@ fn nothing_is_proved_about_what_the_solver_does_not_see() {
     assert!(found["notProved"].as_str().unwrap().contains("`force`"), "{found:#}");
     assert!(found["call"]["arguments"].get("force").is_some(), "the search sends it: {found:#}");
 
-    // What is hidden from lists is denied as a call, too.
+    // An item that is hidden from lists is denied as a call, too.
     let listed = format!(
         "{CALCULATOR}[[policies]]\nplugin = \"builtin:cedar\"\non = [\"list\", \"call\"]\nsettings = {{ policies = \"permit (principal, action, resource);\" }}\n"
     );
@@ -281,7 +281,7 @@ fn nothing_is_proved_about_what_the_solver_does_not_see() {
     let (code, _) = prove(&hiding, &solver, &["new.cedar", "old.cedar"]);
     assert_eq!(code, Some(1));
 
-    // Policies that are asked about results are no part of it.
+    // Policies that are asked about results are not part of it.
     let with = |on: &str| {
         format!(
             "{CALCULATOR}[[policies]]\nplugin = \"builtin:cedar\"\non = {on}\nsettings = {{ policies = \"permit (principal, action, resource);\" }}\n"

@@ -1,4 +1,4 @@
-//! Definitions that try to steer the model: what they say reaches no agent until a person has released them.
+//! Definitions that try to steer the model: their text reaches no agent until a person has released them.
 
 use std::fs;
 
@@ -87,7 +87,7 @@ fn a_definition_with_a_grave_finding_is_neither_shown_nor_usable() {
 fn quarantined_instructions_reach_no_agent_until_a_person_accepts_them() {
     let dir = TestDir::new(&config(""));
     let told = |dir: &TestDir| {
-        // A handshake waits for no source, so the broker has to know what it says.
+        // A handshake waits for no source, so the broker must already know the source's text.
         assert_eq!(dir.run(&["tools"]).code, Some(0));
         let mut agent = Running::start(dir.command(&["serve", "--stdio"]));
         let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "suite", "version": "1" } });

@@ -1,4 +1,4 @@
-//! Questions beside the agent's own channel: on the desktop, at a webhook's server, and answered over HTTP.
+//! Questions outside the agent's own channel: on the desktop, at a webhook's server, and answered over HTTP.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -58,7 +58,7 @@ pub(crate) fn webhook_at(listener: TcpListener, answers: Vec<u16>) -> mpsc::Rece
                 while let Some(message) = receive(&mut stream) {
                     let status = answers.lock().unwrap().pop_front();
                     let answer = format!("HTTP/1.1 {} x\r\nContent-Length: 0\r\n\r\n", status.unwrap_or(204));
-                    // Whoever sends may have gone.
+                    // The sender may have gone.
                     if stream.get_mut().write_all(answer.as_bytes()).is_err() || out.send(message).is_err() {
                         return;
                     }
@@ -106,7 +106,7 @@ fn a_webhook_is_told_of_a_question_and_a_person_answers_it_with_a_token_of_their
     let mut session = server.endpoint.session(&json!({}));
     let call = std::thread::spawn(move || session.call("calc__add", &json!({ "a": 1, "b": 2 })));
 
-    // What was not accepted is sent again, under the same id. The time that is signed is that of the attempt.
+    // A message that was not accepted is sent again, under the same id. The time that is signed is that of the attempt.
     let refused = received.recv_timeout(DEADLINE).unwrap();
     let asked = received.recv_timeout(DEADLINE).unwrap();
     assert_eq!(refused.header("webhook-id"), asked.header("webhook-id"));

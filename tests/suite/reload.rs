@@ -1,4 +1,4 @@
-//! A configuration that changes while the broker serves: what stays, what is new, and what was in flight.
+//! A configuration that changes while the broker serves: the unchanged parts, the new ones, and requests in flight.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -56,7 +56,7 @@ fn a_change_of_the_file_is_put_in_force_and_what_did_not_change_stays_connected(
     dir.configure(&format!("{NEVER}{CALC}"));
     assert!(agent.running.says("the configuration is reloaded").ends_with("removed stays"));
     assert_eq!(agent.call("stays__echo", &json!({}), None)["refused"], -32602);
-    // A source that is gone leaves no process behind, although the broker goes on.
+    // A source that is gone leaves no process behind, although the broker continues.
     until("the source has ended", || dir.processes().len() == 1);
     agent.leave();
     assert_eq!(dir.records_of("source.started").len(), 1, "the source was not started again");
@@ -332,7 +332,7 @@ fn a_hundred_reloads_under_load_fail_no_call_and_none_is_judged_by_a_mix() {
     write(&dir, "files", "well");
     let server = Server::of(dir.command(&["serve", "--listen", "127.0.0.1:0", "--no-watch"]), &dir);
     let stop = AtomicBool::new(false);
-    // The second configuration has another policy, and another source beside the one that stays.
+    // The second configuration has another policy, and another source in addition to the one that stays.
     let configurations = [
         format!("policies = [{}]\n{NEVER}{CALC}{}", ADD.replace("calc__add", "calc__divide"), scripted("files")),
         format!(

@@ -1,4 +1,4 @@
-//! Policies judge recorded calls again: what they would decide now, and what they cannot judge.
+//! Policies judge recorded calls again: their verdicts now, and the calls that they cannot judge.
 
 use std::fs;
 
@@ -113,7 +113,8 @@ fn a_candidate_takes_the_place_of_the_policy_that_it_replaces() {
     assert_eq!(differences(&found), ["deny → pass: 1"], "{found:#}");
 }
 
-/// By default the ledger has no arguments. What is decided without them can be judged, and nothing else is guessed.
+/// By default the ledger has no arguments. Decisions that do not depend on them can be judged, and nothing else is
+/// guessed.
 #[test]
 fn what_was_not_recorded_is_not_guessed() {
     let dir = TestDir::new(&format!(
@@ -130,8 +131,7 @@ fn what_was_not_recorded_is_not_guessed() {
     assert!(dir.run(&["replay", "--candidate", "reads.toml"]).out.contains("record = \"full\""));
 }
 
-/// A policy that reads what a tool says of itself, or the tags of its source, gets what was there when the call was
-/// made.
+/// A policy that reads a tool's description of itself, or the tags of its source, gets those at the time of the call.
 #[test]
 fn the_definition_and_the_tags_are_those_of_the_recorded_call() {
     let dir = TestDir::new(&whole(""));

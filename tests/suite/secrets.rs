@@ -34,7 +34,7 @@ fn a_source_that_starts_again_gets_the_secrets_that_are_set_then() {
     assert_eq!(key(), "first", "a source that runs keeps what it was given");
     let restarted = dir.run(&["restart", "files"]);
     assert_eq!((restarted.code, key()), (Some(0), json!("second")), "{}{}", restarted.out, restarted.err);
-    // One that ends by itself is started again with what is set then.
+    // A source that ends on its own is started again with the values that are set then.
     keep(&dir, "key", "third");
     let running: Vec<_> = dir.processes().into_iter().filter(|process| process.trim_end().ends_with(" echo")).collect();
     assert!(!running.is_empty(), "{:?}", dir.processes());

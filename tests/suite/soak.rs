@@ -75,8 +75,8 @@ fn under_random_faults_nothing_leaks_and_every_call_has_one_outcome() {
     }
     dir.configure(&config);
     let server = Server::start(&dir);
-    // Some agents have connections of their own, each of which needs a cell of its own. A machine with 16 GiB could not
-    // hold those of more agents.
+    // Some agents have connections of their own, and each connection needs its own cell. A machine with 16 GiB could
+    // not hold those of more agents.
     let can = |n: usize| if n < 20 && n % 2 == 1 { json!({ "roots": {} }) } else { json!({}) };
     let sessions: Vec<_> = (0..size.sessions).map(|n| Mutex::new(server.endpoint.session(&can(n)))).collect();
     let calls = AtomicUsize::new(0);

@@ -1,4 +1,4 @@
-//! Tests of which configurations are used, and that nothing beside one is ever loaded as code.
+//! Tests of which configurations are used, and that no file next to one is ever loaded as code.
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};

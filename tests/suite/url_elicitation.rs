@@ -1,4 +1,4 @@
-//! Pages that a person has to open (URL elicitation), from sources of either era to agents of either era.
+//! Pages that a person must open (URL elicitation), from sources of either era to agents of either era.
 
 use serde_json::{Value, json};
 

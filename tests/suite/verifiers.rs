@@ -52,7 +52,7 @@ impl Verifiers {
         Self { dir, engine, component }
     }
 
-    /// Lets both judge a data folder: what is good is `Ok`, and what is wrong with it is `Err`. They must agree.
+    /// Lets both judge a data folder: `Ok` if it is good, and `Err` with the fault otherwise. They must agree.
     fn judge(&self, data: &Path, kept: Kept<'_>) -> Result<String, String> {
         let judged = self.by_component(data, kept);
         match self.by_python(data, kept) {
@@ -220,7 +220,7 @@ fn other_verifiers_check_a_ledger_from_which_old_records_were_removed() {
     let good = verifiers.judge(&dir.data(""), Some((&kept, key.trim())));
     assert!(is_good(&good), "{good:?}");
 
-    // What is left of them cannot be changed.
+    // Their remains cannot be changed.
     let is_left = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "removed");
     let left = fs::read_dir(dir.data("records")).unwrap().map(|entry| entry.unwrap().path()).find(is_left).unwrap();
     let text = fs::read_to_string(&left).unwrap();

@@ -68,11 +68,11 @@ fn a_stream_of_changes_leads_only_to_resources_that_the_session_may_use() {
     let intents = dir.records_of("call.intent").into_iter().map(|record| record["body"].clone());
     let watched: Vec<_> = intents.filter(|body| body["method"] == "resources/subscribe").collect();
     assert_eq!(watched.len(), 1, "{watched:?}");
-    // No list names it, so that the record has the scheme alone.
+    // No list names it, so the record has only the scheme.
     assert_eq!(watched[0]["resource"], "portcullis://far/mem:…", "{watched:?}");
 }
 
-/// A modern source is asked about all resources at once, so the broker judges each by itself.
+/// A modern source is asked about all resources at once, so the broker judges each separately.
 #[test]
 fn a_policy_decides_about_each_resource_of_a_modern_source_that_is_watched() {
     let [b, c] = ["portcullis://far/mem://b", "portcullis://far/mem://c"];

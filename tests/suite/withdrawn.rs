@@ -59,7 +59,7 @@ fn the_call_of_a_withdrawn_caller_ends_although_it_holds_no_connection() {
     let dir = TestDir::new(&format!("{SOURCE}{careful}{eve}"));
     let server = Server::start(&dir);
     let mut session = server.endpoint.with_token("the-token-of-eve").session(&json!({}));
-    // The call goes on without its stream, and a person is asked about it.
+    // The call continues without its stream, and a person is asked about it.
     drop(session.send_call("s__echo", &json!({})));
     until("the question", || questions(&dir) == 1);
 

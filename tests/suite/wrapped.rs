@@ -66,7 +66,7 @@ fn what_a_wrapped_server_changes_is_shown_and_accepted_while_its_session_is_open
     assert_eq!(agent.call("later", &json!({}), None), json!({ "ok": "called" }));
     agent.leave();
 
-    // Nobody knows what it lists when it does not run; what was accepted is known.
+    // Nobody knows its list when it does not run; the accepted items are known.
     for action in ["diff", "accept"] {
         let alone = lock(&dir, &[action]);
         assert!(alone.code == Some(1) && alone.err.contains("no broker runs in wrapped"), "{}", alone.err);

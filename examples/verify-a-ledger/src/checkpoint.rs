@@ -35,7 +35,7 @@ pub(crate) fn read<'a>(text: &'a str, key: &str) -> Result<Vec<Checkpoint<'a>>, 
     if found.is_empty() { Err("this is no file of checkpoints".to_owned()) } else { Ok(found) }
 }
 
-/// The signatures of a note, each with the name of who signed.
+/// The signatures of a note, each with the name of its signer.
 type Signatures<'a> = Vec<(&'a str, Vec<u8>)>;
 
 /// Reads the first note of a text: the part that is signed, what it says, and its signatures.

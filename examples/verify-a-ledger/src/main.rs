@@ -1,4 +1,4 @@
-//! Checks a ledger of Portcullis from the written format alone (docs/src/ledger-format.md).
+//! Checks a ledger of Portcullis using only the written format (docs/src/ledger-format.md).
 //!
 //! `verify-a-ledger DATA-FOLDER [CHECKPOINTS KEY]` checks each chain, and with checkpoints that were kept elsewhere
 //! also that the chains continue what those cover. It shares no code with the broker, nor the libraries of its hashes
@@ -22,7 +22,7 @@ use segment::{Frame, FrameKind};
 
 type Hash = [u8; 32];
 
-/// A fault in words: what is wrong, or why it cannot be checked.
+/// A fault in words: the error, or the reason why it cannot be checked.
 type Fault = String;
 
 /// The length of a lock file in bytes.
@@ -63,7 +63,7 @@ struct Chain {
 
 struct Ledger {
     chains: BTreeMap<String, Chain>,
-    /// The removals that are recorded, each with the chain of which the record was removed itself.
+    /// The removals that are recorded, each with the chain whose own record of it was removed.
     removals: Vec<(Removal, Option<String>)>,
 }
 

@@ -1,4 +1,4 @@
-//! Records that were removed because of their age: what is left of them, and the records that say so.
+//! Records that were removed because of their age: the data left of them, and the records of their removal.
 
 use serde::Deserialize;
 

@@ -37,7 +37,7 @@ impl Frame<'_> {
     }
 }
 
-/// Returns the whole frames of a segment. What follows the last one is the rest of an append that was never confirmed.
+/// Returns the whole frames of a segment. Any bytes after the last one belong to an append that was never confirmed.
 pub(crate) fn frames(segment: &[u8]) -> impl Iterator<Item = Frame<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -89,7 +89,7 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// Returns the text of an LZ4 block that goes on after a dictionary; `None` if it is damaged.
+/// Returns the text of an LZ4 block that continues a dictionary; `None` if it is damaged.
 fn decompressed(block: &[u8], dictionary: &[u8]) -> Option<Vec<u8>> {
     let mut out = dictionary.to_vec();
     let mut block = block.iter().copied();

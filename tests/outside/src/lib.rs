@@ -1,4 +1,4 @@
-//! What a program does that embeds the broker, with the published packages.
+//! A program that embeds the broker, with the published packages.
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,7 @@
 //! A source that fails as a script says, over stdio, streamable HTTP or HTTP with SSE.
 //!
 //! The script is a file. Each connection takes its first line; the last line holds for all connections that follow. A
-//! line consists of words, each of which is a fault, or `well`. Without a script there are no faults. The tool is
-//! `echo`.
+//! line consists of words; each is a fault, or `well`. Without a script there are no faults. The tool is `echo`.
 
 pub(crate) mod web;
 
@@ -29,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// The faults of one connection.
 pub(crate) struct Faults {
     words: String,
-    /// The path of the script. The files that some faults wait for are beside it.
+    /// The path of the script. The files that some faults wait for are next to it.
     script: String,
     lists: usize,
     /// The id of the request by which the other side subscribed to changes.
@@ -148,7 +147,7 @@ impl Faults {
         }
     }
 
-    /// Waits for the file beside the script that ends in `.go`, if the connection has this fault.
+    /// Waits for the file next to the script that ends in `.go`, if the connection has this fault.
     fn wait_if(&self, fault: &str) {
         while self.has(fault) && !std::fs::exists(format!("{}.go", self.script)).unwrap_or(false) {
             std::thread::sleep(LOOK);

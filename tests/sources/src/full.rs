@@ -23,7 +23,7 @@ pub(crate) struct Full {
 }
 
 impl Full {
-    /// Handles a message. Returns false if the plain server has to handle it.
+    /// Handles a message. Returns false if the plain server must handle it.
     pub(crate) fn hear(&mut self, message: &Value) -> bool {
         let id = message.get("id").cloned().unwrap_or_default();
         let params = message.get("params").cloned().unwrap_or_default();
@@ -94,7 +94,7 @@ impl Full {
             "resources/read" => json!({ "contents": [{ "uri": text("uri"), "text": "content" }] }),
             "resources/subscribe" => {
                 let uri = text("uri");
-                // One that is loud goes on, with one that nobody watches before it.
+                // A loud one continues, preceded by one that nobody watches.
                 self.loud |= uri == LOUD;
                 for uri in self.loud.then_some(["mem://t/stray", LOUD]).into_iter().flatten().chain([&*uri]) {
                     let uri = json!({ "uri": uri });

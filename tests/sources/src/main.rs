@@ -237,7 +237,7 @@ impl Server {
         };
         let mut result = json!({ "content": [{ "type": "text", "text": text }] });
         if self.mode == "claims" {
-            // What a source says of its results, which nobody may believe.
+            // The source's claims about its results, which nobody may believe.
             let claimed = json!({ "labels": [], "source-labels": [], "effects": [], "traced": true, "origins": [] });
             let content = result.get("content").cloned();
             result = json!({ "content": content, "_meta": claimed, "labels": [], "structuredContent": claimed });
@@ -246,8 +246,8 @@ impl Server {
     }
 }
 
-/// Answers when the named pipe at `path` was written and closed. The writer knows then that the call has arrived; other
-/// calls go on.
+/// Answers when the named pipe at `path` was written and closed. The writer then knows that the call has arrived; other
+/// calls continue.
 fn gate(message: &Value) {
     let path = message.pointer("/params/arguments/path").and_then(Value::as_str).unwrap_or_default().to_owned();
     let id = message.get("id").cloned().unwrap_or_default();

@@ -12,8 +12,7 @@ use crate::send;
 
 /// Serves until its input ends. It does not start without the file `settings`. `read_note` and `write_note` use a path,
 /// `save_note` writes another file and renames it to a path, `lookup` resolves a host, `dial` connects to a port of
-/// another, `socket` makes a socket that
-/// every cell denies, and `peek` reads a key from the home beside the settings.
+/// another, `socket` makes a socket that every cell denies, and `peek` reads a key from the home next to the settings.
 pub(crate) fn run(settings: &str) -> ! {
     if let Err(error) = std::fs::read_to_string(settings) {
         eprintln!("NEEDY_SETTINGS: cannot read {settings}: {error}");

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::send;
 
-/// Handles a message. Returns false if the plain server has to handle it.
+/// Handles a message. Returns false if the plain server must handle it.
 pub(crate) fn hear(message: &Value) -> bool {
     let id = message.get("id").cloned().unwrap_or_default();
     let result = match message.get("method").and_then(Value::as_str).unwrap_or_default() {

@@ -84,8 +84,8 @@ fn links_in_paths(tier: Tier) -> String {
     NOTHING.to_owned()
 }
 
-/// Runs a source whose processes together take more memory than allowed, while none of them alone exceeds a limit.
-/// Returns the leak, or `None` if the source was ended for it.
+/// Runs a source whose processes together take more memory than allowed, while no single one exceeds a limit. Returns
+/// the leak, or `None` if the source was ended for it.
 pub(super) fn hoards(tier: Tier, number: u8, how: &str) -> Option<String> {
     let machine = HostileMachine::new(tier);
     let mut agent = agent(&machine);

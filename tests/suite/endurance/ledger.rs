@@ -173,7 +173,7 @@ fn the_next_broker_seals_the_chain_of_a_killed_one_and_a_later_truncation_is_det
     }
     let mut agent = Agent::start(&dir, Era::Modern);
     agent.list();
-    // Another broker beside it seals no chain a second time, and does not seal the chain of a running broker.
+    // A second broker seals no chain again, and does not seal the chain of a running broker.
     let mut beside = Agent::start(&dir, Era::Modern);
     beside.list();
     dir.assert_good();

@@ -1,4 +1,4 @@
-//! `portcullis evaluate FILE.wasm`: what a component imports, offers and answers is judged.
+//! `portcullis evaluate FILE.wasm`: the imports, offers and answers of a component are judged.
 
 use std::fs;
 

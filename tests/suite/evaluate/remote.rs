@@ -1,5 +1,4 @@
-//! `portcullis evaluate URL`: what a server elsewhere offers and answers is judged, and nothing but its address is
-//! reached.
+//! `portcullis evaluate URL`: the offers and answers of a remote server are judged, and only its address is reached.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -124,7 +124,7 @@ fn a_source_finds_the_data_folders_of_brokers_empty_in_what_it_may_read_or_write
         }
         fs::write(data_dir.join("secrets.json"), "a secret of another broker").unwrap();
     }
-    // A virtual environment, of which its program gets the parts of an environment and nothing else.
+    // A virtual environment: its program gets the parts of an environment and nothing else.
     fs::create_dir(dir.path("tool/bin")).unwrap();
     fs::write(dir.path("tool/pyvenv.cfg"), "").unwrap();
     fs::copy("/bin/sh", dir.path("tool/bin/python")).unwrap();

@@ -72,8 +72,8 @@ pub(crate) const ATTACKS: &[Attack] = &[
     attack(46, files::plants),
 ];
 
-/// The arguments of an attack: they say where on the machine there is something to steal, for which a real attacker
-/// would have to search.
+/// The arguments of an attack: they name the places on the machine with something to steal, which a real attacker would
+/// need to find.
 pub(crate) struct AttackArguments<'a> {
     pub(crate) id: &'a Value,
     arguments: &'a Value,

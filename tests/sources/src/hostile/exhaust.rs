@@ -1,4 +1,4 @@
-//! Attacks that use up resources. Each stops by itself at a small multiple of the limit of the cell in which it is
+//! Attacks that use up resources. Each stops on its own at a small multiple of the limit of the cell in which it is
 //! tried.
 
 use std::fs::{self, File};
@@ -92,7 +92,7 @@ pub(crate) fn hidden(arguments: &AttackArguments<'_>) -> Vec<Probe> {
     vec![Probe::of("of processes without a first thread", many(arguments.number("memory"), "headless"))]
 }
 
-/// Starts four processes, none of which alone exceeds the limit.
+/// Starts four processes, each of which is below the limit.
 fn many(most: u64, how: &str) -> io::Result<i64> {
     let half = usize::try_from(most).unwrap_or_default() * MEBIBYTE / 2;
     let start = || {

@@ -147,8 +147,8 @@ pub(crate) fn configurations(arguments: &AttackArguments<'_>) -> Vec<Probe> {
 /// A way to make a configuration or a data folder.
 type Planting<'a> = Box<dyn Fn() -> io::Result<()> + 'a>;
 
-/// Makes a configuration and a data folder of a broker in a folder in which there was none. What could be made is
-/// removed again.
+/// Makes a configuration and a data folder of a broker in a folder in which there was none. Anything that was created
+/// is removed again.
 pub(crate) fn plants(arguments: &AttackArguments<'_>) -> Vec<Probe> {
     let project = arguments.path("out").join("project");
     let (file, data) = (project.join("portcullis.toml"), project.join(".portcullis"));

@@ -2,7 +2,7 @@
 //! with what it obtained. If an attack is a way to behave rather than something to try, the tool behaves that way.
 //!
 //! The first argument can select another role: `plant` creates what the attacks look for on the machine, and stays
-//! until its input ends; `metadata` is the same server with the metadata service of a cloud beside it, which is
+//! until its input ends; `metadata` is the same server with the metadata service of a cloud next to it, which is
 //! `answer`; `daemon` outlives its parent if it can; `hoarder` takes memory.
 #![expect(
     clippy::disallowed_methods,

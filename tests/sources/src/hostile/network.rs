@@ -185,7 +185,7 @@ pub(crate) fn families(arguments: &AttackArguments<'_>) -> Vec<Probe> {
     probes
 }
 
-/// Creates Unix sockets of every kind that a number could name: single ones, and pairs of which one end could be
+/// Creates Unix sockets of every kind that a number could name: single ones, and pairs with one end that could be
 /// connected again.
 pub(crate) fn unix_kinds(arguments: &AttackArguments<'_>) -> Vec<Probe> {
     let pair = |kind: i32| {

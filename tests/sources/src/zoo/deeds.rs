@@ -147,7 +147,7 @@ pub(super) fn at_start(trigger: &str, hostile: bool) {
             let _ = std::os::unix::fs::symlink(home("projects/notes/docs"), home("docs"));
             let _ = read("docs/plan.txt");
         }
-        // What comes after very much else.
+        // Data after a flood of other data.
         ("flood", _) => {
             for at in 0..60_000 {
                 let _ = fs::metadata(format!("/n{at}"));
