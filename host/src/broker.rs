@@ -214,8 +214,8 @@ impl Broker {
         self.inner.accept(items, by).await
     }
 
-    /// Applies the lock file as it is now to the sessions that are open: tools that it releases appear, and what was
-    /// accepted is not asked about any more. New sessions and questions read it anyway.
+    /// Applies the lock file as it is now to the sessions that are open: tools that it releases appear, and accepted
+    /// items are no longer asked about. New sessions and questions read it anyway.
     #[doc(hidden)]
     pub async fn apply_lock_file(&self) {
         self.inner.apply_lock_file().await;
@@ -253,7 +253,7 @@ impl Broker {
     /// only in the ledger: no sink gets it, because it is written after the sinks have ended. Idempotent. A broker that
     /// is dropped instead leaves its chain open in the ledger until the process ends, and its tasks run on.
     ///
-    /// Cancellation: the broker answers no further call, and what was not yet closed stays open; call it again.
+    /// Cancellation: the broker answers no further call, and parts that were not yet closed stay open; call it again.
     pub async fn shutdown(&self) {
         self.inner.stopping.send_replace(true);
         drop(self.background.control.lock().await.take());

@@ -97,8 +97,8 @@ impl Context {
     }
 }
 
-/// Makes the configured sources, and starts none. Sources that are as they were in `before` are taken over, with their
-/// connections.
+/// Creates the configured sources, and starts none. Sources that have not changed since `before` are taken over, with
+/// their connections.
 pub(crate) async fn upstreams(
     config: &Config,
     before: Option<&Context>,

@@ -89,7 +89,7 @@ pub enum ControlRequest {
     Session {
         /// The profile of the session.
         profile: ProfileName,
-        /// The digest of the configuration under which the calls are to be judged.
+        /// The digest of the configuration that must judge the calls.
         config: String,
     },
     /// Compares what the sources list with the lock file; the reply is a

@@ -52,7 +52,7 @@ use revealed::revealed;
 pub use risk::risk_of;
 pub use vault::SessionVault;
 
-/// The checks between a session and its sources, as one configuration wants them.
+/// The checks between a session and its sources under one configuration.
 #[derive(Debug)]
 pub struct Gate {
     policies: Vec<Policy>,
@@ -60,7 +60,7 @@ pub struct Gate {
     approvals: Approvals,
     ledger: Ledger,
     policies_digest: Digest,
-    /// True if a plugin can ask for the information flow of a call. Otherwise nothing of it is kept.
+    /// True if a plugin can ask for the information flow of a call. Otherwise it is not kept.
     reads_flow: bool,
 }
 
@@ -193,7 +193,7 @@ impl Gate {
         source.map(|source| TracedCall::new(input.flow, source, call))
     }
 
-    /// Reports whether the agent gets what a source says only after plugins have judged it.
+    /// Reports whether the agent gets a source's messages only after plugins have judged them.
     fn inspects_results(&self) -> bool {
         let policies = self.policies.iter().any(|policy| policy.on(Phase::Result) && !policy.shadow());
         policies || self.transforms.iter().any(|transform| transform.on(Phase::Result))

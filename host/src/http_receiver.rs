@@ -10,7 +10,7 @@ use url::Url;
 
 use crate::egress::{Egress, HttpClient, OutgoingRequest, shown};
 
-/// The longest time that a server may take to accept what is posted.
+/// The longest time that a server may take to accept a posted body.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// An address to which the broker posts.

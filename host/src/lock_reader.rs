@@ -1,4 +1,4 @@
-//! The lock file of a running broker. It is kept as it was read, and read again where it may block when it has changed.
+//! The lock file of a running broker. It is kept in memory, and read again after a change, on a thread that may block.
 
 use std::io;
 use std::path::Path;

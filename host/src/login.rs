@@ -33,7 +33,7 @@ const OFFLINE: &str = "offline_access";
 pub struct LoginOutcome {
     /// The issuer of the token.
     pub issuer: String,
-    /// The scopes of the token, as far as the server says.
+    /// The scopes of the token, as far as the server states them.
     pub scopes: Vec<String>,
     /// The time for which the token lasts, if the server says so.
     pub lasts: Option<Duration>,

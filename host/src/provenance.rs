@@ -2,7 +2,7 @@
 //! of a later call came from. Nothing is kept unless a plugin of the gate asks for it.
 //!
 //! A result is kept as keyed fingerprints of its values, never as text. The arguments of a call are looked up in them
-//! as they are, reversed, and decoded. Where a bound is reached, nothing is forgotten in silence: the session counts as
+//! unchanged, reversed, and decoded. Where a bound is reached, nothing is forgotten in silence: the session counts as
 //! not traced from then on, and plugins must treat its calls as coming from everything that it has seen.
 
 mod encoded;
@@ -36,7 +36,7 @@ const MAX_RESULT_BYTES: usize = 1024 * 1024;
 
 /// The most bytes that are kept of all sessions. By the rule of [`SharedLimit`](crate::shared_limit::SharedLimit) a
 /// single principal gets half of that, which is room for 35 sessions that keep as much as a session may. A session
-/// without room keeps nothing further, and counts as not traced.
+/// without room keeps nothing more, and counts as not traced.
 pub(crate) const MAX_FLOW_BYTES: u64 = 512 * 1024 * 1024;
 
 /// The bytes that one result takes in addition to its fingerprints: its names, its labels and its place in the lists.
@@ -60,7 +60,7 @@ pub struct SessionFlow {
 }
 
 impl SessionFlow {
-    /// Makes a session that takes the memory for what it keeps from this room.
+    /// Makes a session that takes its memory from this room.
     pub(crate) fn within(room: PrincipalRoom) -> Self {
         Self { room: Some(room), ..Self::default() }
     }
@@ -72,8 +72,8 @@ impl SessionFlow {
         }
     }
 
-    /// Notes that a person refused a call: the agent does what nobody wants, and what it does next may be part of that,
-    /// whether or not text of it can be found. The session is not traced any more.
+    /// Notes that a person refused a call: the agent does unwanted things, and its next calls may be part of that,
+    /// whether or not they contain traceable text. The session is not traced any more.
     pub(crate) fn refuse(&self) {
         self.refused.store(true, Ordering::Relaxed);
     }
@@ -93,7 +93,7 @@ impl SessionFlow {
         labels
     }
 
-    /// Returns what is known of the session at this moment.
+    /// Returns the facts known about the session at this moment.
     fn snapshot(&self) -> FlowSnapshot {
         let missed = self.missed.load(Ordering::Relaxed);
         let mut snapshot = match &*self.seen.lock() {

@@ -1,5 +1,5 @@
 //! Receivers: the places to which the broker sends something other than answers to agents, and whether they accept it.
-//! Each sender reports its deliveries here; `status`, `doctor` and the metrics show what was reported.
+//! Each sender reports its deliveries here; `status`, `doctor` and the metrics show the reports.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const MAX_ERROR: usize = 512;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Receivers(Arc<Mutex<Vec<Receiver>>>);
 
-/// One receiver, with what became of the deliveries to it. Clones share that.
+/// One receiver, with the outcomes of the deliveries to it. Clones share that.
 #[derive(Debug, Clone)]
 pub(crate) struct Receiver {
     kind: ReceiverKind,
@@ -124,7 +124,7 @@ impl Receiver {
         &self.name
     }
 
-    /// Reports a delivery that failed. Returns true if the one before did not, so that a log says it once.
+    /// Reports a delivery that failed. Returns true if the one before did not, so that it is logged once.
     pub(crate) fn failed(&self, error: &str) -> bool {
         let mut deliveries = self.deliveries.lock();
         deliveries.failures += 1;

@@ -1,9 +1,9 @@
-//! Rewrites a tool's input schema for models that read only a part of JSON Schema, and brings what they send back into
-//! the form that the tool's source asked for.
+//! Rewrites a tool's input schema for models that read only a part of JSON Schema, and restores the arguments that they
+//! send to the form that the tool's source asked for.
 //!
-//! The repaired schema never permits more than the source's own, except where a [`RepairKind`] says so. So what a model
-//! sends by the repaired schema is valid by the source's, once [`Repair::restore`] has restored it. Arguments that have
-//! the source's form already are left as they are.
+//! The repaired schema never permits more than the source's own, except where a [`RepairKind`] says so. So arguments
+//! that are valid by the repaired schema are valid by the source's, once [`Repair::restore`] has restored them.
+//! Arguments that already have the source's form are left unchanged.
 
 mod alternatives;
 mod budget;
@@ -66,7 +66,7 @@ pub struct RepairStep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RepairKind {
-    /// A `$ref` was replaced by what it refers to.
+    /// A `$ref` was replaced by its target.
     Reference,
     /// An `allOf` was merged into one schema.
     Merged,
@@ -82,9 +82,9 @@ pub enum RepairKind {
     Flattened,
     /// A property was given a name of letters, digits and `_`.
     Renamed,
-    /// A constraint that cannot be expressed is only told in the description: a model may break it.
+    /// A constraint that cannot be expressed is only mentioned in the description: a model may break it.
     Loosened,
-    /// Nothing else helped, and a generic object stands for the schema: a model is told only that it is an object.
+    /// Nothing else helped, and a generic object replaces the schema: a model learns only that it is an object.
     Generic,
 }
 
@@ -106,7 +106,7 @@ impl RepairKind {
         }
     }
 
-    /// Reports whether what is valid by the repaired part is always valid by the source's own, once it is restored.
+    /// Reports whether any value that is valid by the repaired part is valid by the source's own, once restored.
     #[must_use]
     pub fn is_exact(self) -> bool {
         !matches!(self, Self::Loosened | Self::Generic)

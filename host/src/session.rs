@@ -149,9 +149,9 @@ impl Session {
     }
 
     /// Returns the capabilities of the session's sources together, with their instructions for a model. Begins to
-    /// discover the sources, and does not wait until all have answered: for those that have not, it returns what they
-    /// said when they last connected, or, if they never did, all capabilities that this broker serves. If discovery
-    /// fails, returns what every session has; a later request gets the error.
+    /// discover the sources, and does not wait until all have answered: for those that have not, it returns the
+    /// capabilities from their last connection, or, if there was none, all that this broker serves. If discovery fails,
+    /// returns what every session has; a later request gets the error.
     #[doc(hidden)]
     pub async fn offers(&self) -> AdvertisedCapabilities {
         self.current().offers().await
@@ -179,7 +179,7 @@ impl Session {
     }
 
     /// Returns what this session lists of one kind, as an answer to a request with these parameters. Meanwhile the
-    /// agent is told of sources that are being installed, if it listens to progress.
+    /// agent gets progress on sources that are being installed, if it listens to progress.
     ///
     /// # Errors
     /// As for [`list`](Self::list).
@@ -225,7 +225,7 @@ impl Session {
         self.current().notified(notification);
     }
 
-    /// Sets the channel over which the agent is told, and asked, what belongs to no call. It is used until the agent
+    /// Sets the channel for notifications and questions to the agent that belong to no call. It is used until the agent
     /// goes or another channel is set.
     #[doc(hidden)]
     pub fn attach(&self, peer: Arc<dyn AgentPeer>) {
@@ -270,9 +270,9 @@ impl Session {
         self.agent_side.end_quietly();
     }
 
-    /// Serves the session under another configuration from the next request on. Requests in flight finish under the
-    /// one that they began with. Ends the session, and drops what is in flight, if its profile is gone. `in_force` returns
-    /// the configuration; it is called when it is this call's turn, so that none replaces a newer one.
+    /// Serves the session under another configuration from the next request on. Requests in flight finish under the one
+    /// that they began with. Ends the session, and drops its requests in flight, if its profile is gone. `in_force`
+    /// returns the configuration; it is called when it is this call's turn, so that none replaces a newer one.
     pub(crate) fn reconfigure(&self, in_force: impl FnOnce() -> Arc<Context>) {
         let _turn = self.reconfiguring.lock();
         let (context, before) = (in_force(), self.current());
@@ -325,7 +325,7 @@ pub struct AdvertisedCapabilities {
     pub capabilities: serde_json::Value,
     /// The instructions of the sources for a model, each under its source's name.
     pub instructions: Option<String>,
-    /// The only era that the front speaks, if the one source behind it speaks no other.
+    /// The only era that the front speaks, if the single source behind it speaks only that.
     pub only_era: Option<Era>,
 }
 

@@ -134,7 +134,7 @@ impl LimitShare {
         true
     }
 
-    /// Takes what is missing to `count`, or returns false if that is more than the principal's share.
+    /// Takes the difference to `count`, or returns false if that is more than the principal's share.
     pub(crate) fn grow_to(&mut self, count: u64) -> bool {
         let missing = count.saturating_sub(self.count);
         missing == 0 || self.grow(missing)

@@ -62,14 +62,14 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     /// [`SourceError`], with the text that the ledger and the agent get.
     async fn discover(&self, client: &Arc<dyn SourceClient>) -> Result<Discovery, SourceError>;
 
-    /// Lists what it offers of a kind other than tools. Empty if it has nothing of that kind. Cancellation safe.
+    /// Lists its items of a kind other than tools. Empty if it has none of that kind. Cancellation safe.
     ///
     /// # Errors
     /// [`SourceError`].
     async fn list(&self, client: &Arc<dyn SourceClient>, kind: ItemKind) -> Result<ListedDefinitions, SourceError>;
 
-    /// Sends one permitted call to the source and waits for its answer. What the source says meanwhile goes to
-    /// `events`, in order. Dropping the future cancels the call at the source and leaves the connection usable.
+    /// Sends one permitted call to the source and waits for its answer. The source's messages meanwhile go to `events`,
+    /// in order. Dropping the future cancels the call at the source and leaves the connection usable.
     async fn call(&self, permit: Permit, client: &Arc<dyn SourceClient>, events: CallEventSender) -> Outcome;
 
     /// Sends one permitted notification, which has no answer. Dropping the future leaves open whether it was sent.
@@ -82,7 +82,7 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     /// Delivers a notification that the broker itself wrote, if this session has a connection of its own.
     fn queue_notification(&self, _session: &SessionId, _notification: Notification) {}
 
-    /// Releases what is kept for a session that has ended.
+    /// Releases the state that is kept for a session that has ended.
     fn end_session(&self, _session: &SessionId) {}
 
     /// Returns the only era of the protocol that can be spoken with it. `None` if both can be spoken, or neither has
@@ -196,15 +196,15 @@ pub struct ConnectionHealth {
     pub error: Option<String>,
 }
 
-/// A session as its sources see it: what they may know of the agent, and the channel to the agent for what belongs to
-/// no call.
+/// A session as its sources see it: the facts that they may know about the agent, and the channel to it for messages
+/// that belong to no call.
 #[doc(hidden)]
 pub trait SourceClient: Send + Sync {
     /// Returns the session. `None` for a caller without one, such as the command line: then no connection is made just
     /// for it.
     fn session(&self) -> Option<&SessionId>;
 
-    /// Returns who opened the session; may be empty.
+    /// Returns the principal that opened the session; may be empty.
     fn principal(&self) -> &str {
         ""
     }
@@ -234,8 +234,8 @@ pub trait SourceClient: Send + Sync {
     fn request<'a>(&'a self, source: &'a str, request: Request) -> BoxFuture<'a, Answer>;
 }
 
-/// A client that declares no capabilities and ignores notifications, for callers that only want to see what a source
-/// offers.
+/// A client that declares no capabilities and ignores notifications, for callers that only want to see a source's
+/// offer.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoClient;
 
@@ -261,7 +261,7 @@ impl SourceClient for NoClient {
     }
 }
 
-/// Returns the answer to a source that asks where there is no agent to ask.
+/// Returns the answer to a source's question when there is no agent to ask.
 pub(crate) fn nobody_to_ask() -> Answer {
     let why = "this connection offers no client capabilities; there is nobody to ask";
     Answer::Error(Json::of(&RpcError::new(RpcError::METHOD_NOT_FOUND, why)))
@@ -328,7 +328,7 @@ impl ProgressToken {
 /// The destination of the messages that a source sends during one call.
 #[derive(Debug, Clone)]
 pub struct CallEventSender {
-    /// The caller's `progressToken`, put back into each notification as it was sent. Without one there is no progress.
+    /// The caller's `progressToken`, put back unchanged into each notification. Without one there is no progress.
     pub token: ProgressToken,
     /// The channel to the caller. A full channel slows the source down, not the broker.
     pub out: mpsc::Sender<CallEvent>,
@@ -386,7 +386,7 @@ pub enum CallEvent {
     Request(SourceRequest),
 }
 
-/// A request of a source. If it is dropped unanswered, the source is told that nobody answers.
+/// A request of a source. If it is dropped unanswered, the source gets an error that nobody answers.
 #[derive(Debug)]
 pub struct SourceRequest {
     /// The request, with the source's own id.

@@ -4,8 +4,8 @@
 //! A collector may also get the end of each call as a log record, through the feed of sinks, and the broker's metrics
 //! at an interval.
 //!
-//! Without a configured collector there are no spans, and a request costs one check of an `Option`. An agent says with
-//! `traceparent` (W3C Trace Context) to which trace its request belongs, and whether that trace is sampled.
+//! Without a configured collector there are no spans, and a request costs one check of an `Option`. An agent states
+//! with `traceparent` (W3C Trace Context) to which trace its request belongs, and whether that trace is sampled.
 
 #[cfg(feature = "telemetry")]
 mod endpoint;

@@ -138,7 +138,7 @@ impl BrokerCore {
         &self.natives
     }
 
-    /// Makes the sources and the gate of a configuration. Sources that are as they were in `before` are taken over.
+    /// Makes the sources and the gate of a configuration. Sources that have not changed since `before` are taken over.
     pub(super) async fn context(
         &self,
         prepared: PreparedConfig,

@@ -27,8 +27,8 @@ use crate::source::NativeSource;
 use crate::sync::Mutex;
 use crate::telemetry::{MetricsCollector, Telemetry};
 
-/// A broker that is about to be built, with the policies, sinks and sources that the program brings along. Each of them
-/// must be named in the configuration, which decides where it stands.
+/// A broker that is about to be built, with the policies, sinks and sources that the program provides. The
+/// configuration must name each of them, and decides on its place.
 ///
 /// # Example
 /// ```

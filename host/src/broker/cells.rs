@@ -1,4 +1,4 @@
-//! The cells of the sources that run here, as far as they are known.
+//! The cells of the sources that run on this machine, as far as they are known.
 
 #[cfg(feature = "process")]
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ impl Broker {
         self.inner.context().upstreams.get(source)?.process_cell.as_ref()?.described()
     }
 
-    /// Returns what a process source attempts, if its cell is recorded
+    /// Returns the attempts of a process source, if its cell is recorded
     /// ([`CellConfig::recorded`](crate::config::CellConfig::recorded)).
     #[doc(hidden)]
     #[must_use]
@@ -52,8 +52,8 @@ impl Broker {
 }
 
 impl Broker {
-    /// Returns what a source may touch and what enforces each limit, for programs. `None` for a source that runs
-    /// elsewhere, and for a process before its first start.
+    /// Returns a source's access and the mechanism that enforces each limit, for programs. `None` for a source that
+    /// runs elsewhere, and for a process before its first start.
     #[doc(hidden)]
     #[must_use]
     pub fn cell(&self, source: &SourceName) -> Option<serde_json::Value> {

@@ -1,4 +1,4 @@
-//! Gathers what all sources offer, with what the scanner found in it, for people who decide what to accept.
+//! Gathers the offers of all sources, with the scanner's findings, for people who decide what to accept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,8 +43,8 @@ impl Broker {
         context.upstreams.keys().cloned().zip(all).collect()
     }
 
-    /// Returns the definitions of a source in which the scanner found something, as far as they were listed, and what
-    /// follows for each.
+    /// Returns the definitions of a source in which the scanner found something, as far as they were listed, and the
+    /// consequence for each.
     ///
     /// # Errors
     /// [`BuildError::Lock`] if the lock file is damaged.

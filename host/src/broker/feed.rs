@@ -1,5 +1,5 @@
 //! Delivers the ledger's records to each sink, in order and at its own pace. A record may be delivered more than once,
-//! and what is not delivered when the broker stops is not delivered later: the ledger keeps it.
+//! and records not delivered when the broker stops are never delivered: the ledger keeps them.
 //!
 //! A receiver that is down gets the same records until it takes them. A plugin that itself fails at a record, as with a
 //! trap, would do so for ever: it gets a substitute for that record, and then the records that follow.
@@ -172,8 +172,8 @@ impl Feed {
         }
     }
 
-    /// Delivers one batch, or a substitute for its only record after so many failures of the plugin's own. Returns how
-    /// many records it had.
+    /// Delivers one batch, or a substitute for its only record after this many of the plugin's own failures. Returns
+    /// how many records it had.
     async fn deliver(&mut self, max_own_failures: u32) -> Result<usize, DeliveryFailure> {
         let max = if self.alone_until.is_some() { 1 } else { BATCH };
         let batch = self.ledger.batch(&self.name, max).await.map_err(|error| error.to_string())?;
@@ -219,7 +219,7 @@ impl Feed {
         Ok(())
     }
 
-    /// Says in the log and in the ledger that the sink did not get a record as it is.
+    /// Reports in the log and in the ledger that the sink did not get a record unchanged.
     fn report(&self, seq: u64, substitute: &Substitute, what: &'static str) {
         tracing::error!(
             sink = self.reported.name(),

@@ -128,8 +128,8 @@ fn report_unused_pins(config: &Config, lock: &Lockfile) {
     }
 }
 
-/// Refuses a source that may write a file which the broker loads or writes: such a source would decide what is loaded,
-/// or what a sink recorded. Pinned files are checked by their bytes instead.
+/// Refuses a source that may write a file which the broker loads or writes: such a source could replace a loaded file,
+/// or the records of a sink. Pinned files are checked by their bytes instead.
 fn apart_from_grants(config: &Config, lock: &Lockfile) -> Result<(), BuildError> {
     let sinks = config.sinks.iter().enumerate().map(|(index, sink)| {
         let file = sink.file.clone().unwrap_or_else(|| default_sink_file(&config.data_dir, index));

@@ -98,7 +98,7 @@ action use_method appliesTo {
 /// The actions that are not named after a tool.
 const ACTIONS: [&str; 4] = ["call_tool", "get_prompt", "read_resource", "use_method"];
 
-/// Returns the schema for tools, by their exposed names, each with its input schema. A tool under the name of another
+/// Returns the schema for tools, by their exposed names, each with its input schema. A tool with the name of another
 /// action is left out; all its calls are denied.
 fn schema(tools: &BTreeMap<String, Value>) -> String {
     let mut text = HEAD.to_owned();

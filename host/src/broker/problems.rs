@@ -25,7 +25,7 @@ const KINDS: [ItemKind; 4] = [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resour
 pub struct ServingProblem {
     /// True if the problem prevents something from being served; otherwise it is a probable mistake.
     pub fatal: bool,
-    /// The sentence that says what is wrong, and the way out.
+    /// The sentence that describes the problem, and the way out.
     pub message: String,
 }
 

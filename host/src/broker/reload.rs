@@ -136,7 +136,7 @@ impl Broker {
     /// when the broker is started again.
     ///
     /// Cancellation: the old configuration stays in force, and no record states otherwise. Once everything is loaded
-    /// and the change is being recorded, the new one is put in force all the same.
+    /// and the change is being recorded, the new one is put in force nevertheless.
     ///
     /// # Errors
     /// [`ReloadError`]; the configuration before stays in force, and the refusal is recorded.
@@ -285,8 +285,8 @@ fn differing_tables(before: &Context, after: &Context) -> BTreeSet<String> {
     tables.chain(profiles).chain(disabled.map(|name| format!("[sources.{name}]"))).collect()
 }
 
-/// Returns a configuration with those parts that cannot change while a broker runs as they were when it started, and
-/// the names of those that differ.
+/// Returns a configuration in which the parts that cannot change while a broker runs keep their initial values, and the
+/// names of those that differ.
 fn as_started(mut config: Config, started: &Config) -> Result<(Config, Vec<&'static str>), ReloadError> {
     if config.data_dir != started.data_dir {
         return Err(ReloadError::DataFolder { now: started.data_dir.clone(), wanted: config.data_dir });

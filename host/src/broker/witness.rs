@@ -1,6 +1,6 @@
 //! Witnesses: sends each signed checkpoint of the ledger to places that a writer of the ledger should not be able to
-//! change. A checkpoint that a witness cannot take is sent again, and stops nothing: a later checkpoint covers all that
-//! an earlier one did.
+//! change. A checkpoint that a witness cannot take is sent again, and blocks nothing: a later checkpoint covers all
+//! that an earlier one did.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};

@@ -1,5 +1,5 @@
-//! Names that read as those of another source. A source whose names are exposed unchanged chooses them, so it could use
-//! the prefix of another: rules for `crm__*` would then apply to it.
+//! Names that could be taken for those of another source. A source whose names are exposed unchanged chooses them, so
+//! it could use the prefix of another: rules for `crm__*` would then apply to it.
 
 use std::collections::BTreeSet;
 

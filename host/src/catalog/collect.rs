@@ -17,7 +17,7 @@ use crate::protocol::{CanonicalError, Json};
 /// The number of characters of a bad name that a remark repeats. A name may be of any length and hold anything.
 const MAX_SHOWN: usize = 128;
 
-/// The items of one kind that one source offers, and remarks on those that are not offered as they are.
+/// The items of one kind that one source offers, and remarks on those that are not offered unchanged.
 #[derive(Debug, Clone, Default)]
 pub struct CollectedItems {
     /// The items, in the source's own order.
@@ -26,7 +26,7 @@ pub struct CollectedItems {
     pub remarks: Vec<Remark>,
 }
 
-/// A note on one definition that the broker could not offer as it is: what it did instead, and why.
+/// A note on one definition that the broker could not offer unchanged: its action instead, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Remark {
     /// The source's own name for the item, cut to 128 characters. Escape it before showing it.

@@ -26,7 +26,7 @@ const FILLERS: [&str; 32] = [
 const MAX_DEPTH: usize = 6;
 
 /// The full-text table: text without case and accents, reduced to stems of English words. Each part of a definition has
-/// a column, weighted by how much it says about the tool.
+/// a column, weighted by how much it tells about the tool.
 const SCHEMA: &str = "
     CREATE VIRTUAL TABLE tools USING fts5 (
         name, title, description, arguments, source, content = '', columnsize = 1, prefix = '3 4', tokenize = 'porter unicode61'
@@ -36,7 +36,7 @@ const SCHEMA: &str = "
 /// A search for tools. A field that is `None` excludes no tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolQuery {
-    /// The words that say what the tools do; the first 32 count. A tool that has one of the words is found; tools that
+    /// The words that describe the tools; the first 32 count. A tool that has one of the words is found; tools that
     /// have more of them, or rarer ones, come first.
     pub query: Option<String>,
     /// The name of the tools' source or group.
@@ -119,7 +119,7 @@ fn match_expression(query: &str) -> Option<String> {
     Some(terms.collect::<Vec<_>>().join(" OR ")).filter(|terms| !terms.is_empty())
 }
 
-/// Returns the text with the words of `camelCase` separated, followed by the text as it is, so that both `pullRequest`
+/// Returns the text with the words of `camelCase` separated, followed by the original text, so that both `pullRequest`
 /// and `pull request` find it.
 fn spaced(text: &str) -> String {
     let mut apart = String::with_capacity(text.len() + 8);

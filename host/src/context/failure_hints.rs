@@ -52,9 +52,9 @@ impl Drop for CallCountGuard {
 }
 
 impl Upstream {
-    /// Adds to a failed answer what the source's cell may lack: hosts that it was refused since the call began, and
-    /// paths that the failure names. Any other answer stays as it is. Hosts are left out if another call was open
-    /// meanwhile: they may be those of another caller.
+    /// Adds to a failed answer the access that the source's cell may lack: hosts that it was refused since the call
+    /// began, and paths that the failure names. Any other answer stays unchanged. Hosts are left out if another call
+    /// was open meanwhile: they may be those of another caller.
     pub(crate) fn explained(&self, answer: Answer, call: &CallCountGuard) -> Answer {
         if !self.has_process_cell() {
             return answer;

@@ -61,18 +61,18 @@ impl FlaggedItem {
 }
 
 impl Upstream {
-    /// Reports whether no session may see an item, because of what was found in it.
+    /// Reports whether no session may see an item, because of the findings in it.
     pub(crate) fn quarantines(&self, item: &Item, flags: &Flags, acceptance: &Acceptance) -> bool {
         flags.get(&item.digest).is_some_and(|findings| self.state_of(findings, acceptance) == FlagState::Quarantined)
     }
 
-    /// Returns what was flagged in the last list of each kind, as far as it was listed.
+    /// Returns the definitions that were flagged in the last list of each kind, for the kinds that were listed.
     pub(crate) fn flagged(&self, lock: &Lockfile) -> Vec<FlaggedDefinition> {
         let last = self.flagged.lock();
         last.values().flatten().map(|flagged| self.judged(&flagged.item, &flagged.findings, lock)).collect()
     }
 
-    /// Returns the items that were flagged in the last list of each kind, as far as it was listed.
+    /// Returns the items that were flagged in the last list of each kind, for the kinds that were listed.
     pub(crate) fn flagged_items(&self) -> Vec<Arc<Item>> {
         self.flagged.lock().values().flatten().map(|flagged| Arc::clone(&flagged.item)).collect()
     }

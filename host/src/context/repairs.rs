@@ -61,7 +61,8 @@ pub(crate) struct RepairedTool {
 
 impl Upstream {
     /// Repairs the input schemas of these tools, and returns those that needed it and were not repaired before. A
-    /// source with plain names is left as it is. Cancellation safe: schemas repaired until then are not repaired again.
+    /// source with plain names is left unchanged. Cancellation safe: schemas repaired until then are not repaired
+    /// again.
     pub(crate) async fn repair_schemas(&self, items: &[Arc<Item>]) -> Vec<RepairedTool> {
         if self.config.names == Naming::Plain {
             return Vec::new();
@@ -87,7 +88,7 @@ impl Upstream {
             }
             repaired
         });
-        // A task that panicked has repaired nothing more; those tools are shown as they are.
+        // A task that panicked has repaired nothing more; those tools are shown unchanged.
         repaired.await.unwrap_or_default()
     }
 

@@ -1,6 +1,6 @@
 //! Stores the scanner's findings in the definitions of a source, so that the next broker need not scan them again.
 //!
-//! The file is trusted like the lock file: the data folder is private to its user. It holds for one version of the
+//! The file is trusted like the lock file: the data folder is private to its user. It is valid for one version of the
 //! scanner.
 
 use std::collections::HashMap;

@@ -85,7 +85,7 @@ pub(crate) const MAX_REMARKS: usize = 32;
 /// The most characters of one source's instructions that are passed on. Models read them with every request.
 const MAX_INSTRUCTIONS: usize = 8 * 1024;
 
-/// The largest number of sets of client capabilities that are told apart: a source may show different tools to each.
+/// The largest number of sets of client capabilities that are distinguished: a source may show different tools to each.
 const MAX_CACHED_DISCOVERIES: usize = 16;
 
 /// The items of one kind that a source offers.
@@ -131,9 +131,8 @@ struct LastDiscovery {
 }
 
 impl Upstream {
-    /// Makes the source as it is configured, and starts nothing. A source that cannot be made is one that always fails,
-    /// unless it is required.
-    /// `metrics` are the counters of the source of this name in the previous configuration.
+    /// Creates the source as configured, and starts nothing. A source that cannot be made is one that always fails,
+    /// unless it is required. `metrics` are the counters of the source of this name in the previous configuration.
     pub(crate) async fn new(
         builder: &SourceBuilder<'_>,
         fingerprint: Digest,
@@ -151,8 +150,8 @@ impl Upstream {
             }
             built => built?,
         };
-        // The name is part of the digest: the same program twice may stand for two accounts, and an approval of one
-        // does not count for the other.
+        // The name is part of the digest: the same program may be configured twice for two accounts, and an approval of
+        // one does not count for the other.
         let identity = Digest::of(json!([config.name, built.identity]).to_string().as_bytes());
         let description = StoredDescription::load(builder.data_dir, &config.name, identity);
         let scans = ScanCache::stored_in(builder.data_dir, &config.name);
@@ -243,7 +242,7 @@ impl Upstream {
         named
     }
 
-    /// Names and scans what was discovered, and keeps it for `status`.
+    /// Names and scans the discovered items, and keeps them for `status`.
     async fn accept_discovery(&self, discovery: Discovery) -> Result<DiscoveredSource, SourceError> {
         let ListedDefinitions { items: definitions, ttl_ms, public, other_members } = discovery.tools;
         let NamedList { items, remarks, is_new, .. } = self.named(ItemKind::Tool, definitions)?;
@@ -273,7 +272,7 @@ impl Upstream {
         Arc::new(Item::of_instructions(&self.config.name, &self.config.tags, &text))
     }
 
-    /// Lists what the source offers of a kind other than tools, under exposed names.
+    /// Lists the source's items of a kind other than tools, under exposed names.
     pub(crate) async fn list(
         &self,
         client: &Arc<dyn SourceClient>,
@@ -286,7 +285,7 @@ impl Upstream {
         Ok(OfferedItems { items, ttl_ms, public, remarks, other_members, flags })
     }
 
-    /// Returns what the scanner finds in a list, and keeps it for `status`.
+    /// Returns the scanner's findings in a list, and keeps them for `status`.
     async fn scanned(
         &self,
         kind: ItemKind,
@@ -322,7 +321,7 @@ impl Upstream {
     }
 }
 
-/// Closes the source when neither a configuration nor a call in flight has it any more.
+/// Closes the source when no configuration and no call in flight uses it any more.
 impl Drop for Upstream {
     fn drop(&mut self) {
         // Without a runtime nothing is connected.

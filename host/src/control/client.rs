@@ -57,7 +57,7 @@ pub async fn open_session(
         match tokio::time::timeout(DEADLINE, connect(&path, &request)).await {
             Ok(Ok((_, stream))) => return Ok(Some(stream)),
             Ok(Err(refused @ ControlError::Refused(_))) => return Err(refused),
-            // A broker that cannot be asked is no reason not to ask the next.
+            // If a broker cannot be asked, the next one is.
             Ok(Err(_)) | Err(_) => {}
         }
     }

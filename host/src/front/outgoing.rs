@@ -44,7 +44,7 @@ impl OutgoingRoom {
         if payload.as_bytes().len() <= SMALL_BYTES {
             return Some(payload);
         }
-        // Each message is written on one line. Made of it later, the line would be a copy that is not counted.
+        // Each message is written on one line. A line made from it later would be an uncounted copy.
         let payload = payload.on_one_line();
         let size = payload.as_bytes().len();
         self.limit.try_take(&self.principal, size as u64).map(|share| payload.held_with(share))
@@ -116,7 +116,7 @@ impl MessageSender {
     }
 }
 
-/// Returns what the agent is told instead of an answer for which there is no room.
+/// Returns the error that the agent gets instead of an answer for which there is no room.
 fn no_room(size: usize) -> Answer {
     let message = format!(
         "the call has ended, but its answer of {size} bytes was dropped: answers that this caller has not read yet take \

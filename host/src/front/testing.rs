@@ -28,8 +28,8 @@ impl Events {
     }
 }
 
-/// A fake broker whose sessions have the tools `echo`, `slow`, `progress`, `ask` and `end`, with which the session ends.
-/// The session of a client named `stuck` never says what it offers.
+/// A fake broker whose sessions have the tools `echo`, `slow`, `progress`, `ask` and `end`, with which the session
+/// ends. The session of a client named `stuck` never tells what it offers.
 #[derive(Clone)]
 pub(crate) struct FakeBroker {
     events: mpsc::UnboundedSender<String>,
@@ -37,7 +37,7 @@ pub(crate) struct FakeBroker {
     pub(crate) release: Arc<Notify>,
     /// The reasons for which requests were turned away.
     pub(crate) rejected: Arc<std::sync::Mutex<Vec<&'static str>>>,
-    /// True if the session never says what it offers.
+    /// True if the session never tells what it offers.
     stuck: bool,
     /// True once the session has ended on its own.
     ended: Arc<AtomicBool>,

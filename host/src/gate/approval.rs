@@ -254,7 +254,7 @@ impl Approvals {
     }
 
     /// Returns the tool that a question is about, if a person may accept it for good: its source does not call it
-    /// destructive or open to the world, as what is so called is accepted by its name only.
+    /// destructive or open to the world, since such a tool is accepted only by its name.
     fn acceptable(&self, question: &ApprovalQuestion<'_>) -> Option<AcceptableTool> {
         let (item, lock) = (&question.call.item, self.inbox.lock.clone()?);
         let may_be = question.lock_settles && item.kind == ItemKind::Tool && !item.hints.raise_risk();
@@ -283,8 +283,8 @@ fn inbox_refusal(error: InboxError) -> CallRefusal {
     }
 }
 
-/// Returns the name that a grant is bound to. A tool stands for itself; elsewhere the method says what may be done with
-/// the item.
+/// Returns the name that a grant is bound to. A tool's name is enough; for other items the method states what may be
+/// done.
 fn bound_name(call: &Call) -> String {
     if call.item.kind == ItemKind::Tool {
         call.item.name.to_string()

@@ -60,7 +60,7 @@ impl Budget {
         buckets.time.iter_mut().for_each(|all| all.level -= time.as_secs_f64());
     }
 
-    /// Returns each limit with what is left of it now.
+    /// Returns each limit with its current remainder.
     pub(super) fn left(&self) -> Vec<BudgetLimit> {
         let now = Instant::now();
         let limit = |(name, bucket): (&str, &mut Option<Bucket>)| {

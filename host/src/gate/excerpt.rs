@@ -29,7 +29,7 @@ pub(super) fn shorten_strings(json: &str, max: usize) -> (String, bool) {
         let (before, from_quote) = rest.split_at(start);
         short.extend(before.split_ascii_whitespace());
         let (string, tail) = from_quote.split_at(string_end(from_quote));
-        // An escape that stands for half of a surrogate pair has no text, and is shown as it is spelled.
+        // An escape for half of a surrogate pair has no text, and is shown as spelled.
         let decoded = serde_json::from_str::<String>(string);
         let text = decoded.as_deref().unwrap_or(string);
         let shown = excerpt(text, max);

@@ -43,7 +43,7 @@ pub(super) fn elicitation(pending: &OpenQuestion) -> serde_json::Value {
     })
 }
 
-/// Returns what an answer of a scope says, as a person chooses it among those that are offered.
+/// Returns the words for an answer with a scope, as a person chooses it among those that are offered.
 #[must_use]
 pub fn scope_in_words(scope: &str, offered: &[&str]) -> &'static str {
     match scope {
@@ -57,7 +57,7 @@ pub fn scope_in_words(scope: &str, offered: &[&str]) -> &'static str {
     }
 }
 
-/// Returns what is to run: a method, and the item that it is about, if it names one.
+/// Returns the action in question: a method, and its item, if it names one.
 fn what(summary: &Question) -> String {
     let method = excerpt(&escape_hidden(&summary.method), MAX_SHOWN_STRING).into_owned();
     let name = escape_hidden(&summary.name);

@@ -1,4 +1,4 @@
-//! The second look at a call for which a person was asked: the configuration may be another by the time they answer.
+//! The second look at a call for which a person was asked: the configuration may have changed by the time they answer.
 
 use std::sync::Arc;
 

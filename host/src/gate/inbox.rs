@@ -195,7 +195,7 @@ impl Inbox {
     /// words by which the broker names itself there, `expiry` and `elicitation`, are refused. The answer is durable
     /// before the waiting call continues.
     ///
-    /// Cancellation: an answer that has begun is recorded all the same.
+    /// Cancellation: an answer that has begun is recorded nevertheless.
     ///
     /// # Errors
     /// See [`InboxError`]; the question then stays as it was.
@@ -327,7 +327,7 @@ impl Inbox {
     }
 
     /// Returns the open question of this id, if it is about a call with this binding. The agent may come back in
-    /// another session: a modern one is a matter of the front, which opens it anew after a pause.
+    /// another session: a modern session is managed by the front, which opens a new one after a pause.
     pub(super) fn about(&self, id: &str, binding: &GrantBinding) -> Option<Arc<OpenQuestion>> {
         self.expire_overdue();
         let of_session = |session: &SessionId| key(&GrantBinding { session: session.clone(), ..binding.clone() });

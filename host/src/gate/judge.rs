@@ -17,11 +17,11 @@ use crate::provenance::TracedCall;
 /// The decisions of the plugins about one call, for its record.
 pub(super) struct DecisionTrail {
     pub(super) entries: Vec<EventBody>,
-    /// The amount of detail that the ledger keeps of what the plugins say.
+    /// The amount of detail that the ledger keeps of the plugins' messages.
     pub(super) record: Detail,
     /// The information flow that they were told of, if one of them can ask for it.
     pub(super) flow: Option<Arc<TracedCall>>,
-    /// The vault, while plugins see values that the agent does not see. What they say of these is hidden again.
+    /// The vault, while plugins see values that the agent does not see. In their messages these are hidden again.
     pub(super) revealed: Option<Arc<SessionVault>>,
 }
 
@@ -104,9 +104,9 @@ pub(super) async fn judge(
     Ok(asks)
 }
 
-/// Reports whether a message of a policy can have nothing but the operator's own settings in it: the text or the name of
-/// a rule. The name of one that compares arguments has the values in it that it compares with. Only policies that are
-/// part of the broker are believed.
+/// Reports whether a message of a policy can contain only the operator's own settings: the text or the name of a rule.
+/// The name of one that compares arguments has the values in it that it compares with. Only policies that are part of
+/// the broker are believed.
 fn says_only_settings(policy: &PluginIdentity, code: &str, message: &str) -> bool {
     match (policy.name.as_str(), code) {
         ("builtin:rules", "rule") => !message.contains("arguments"),

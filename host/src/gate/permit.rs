@@ -45,8 +45,8 @@ impl Permit {
     /// the gate: nothing else makes one.
     pub(super) fn new(call: Arc<Call>, restored: Option<&Json>, resumed: bool, progress: Arc<CallProgress>) -> Self {
         let params = call.params_for_source(restored).unwrap_or_else(|| call.params.as_json().clone());
-        // Answers to the broker's own questions are not for the source. In a resumed call they are gone already, and
-        // what is there is for the source.
+        // Answers to the broker's own questions are not for the source. In a resumed call they are already gone, and
+        // any others are for the source.
         let has_ours = !resumed && call.method.may_be_retried() && call.params.is_retry();
         let params = if has_ours { params.without_all(&Params::OF_RETRIES) } else { params };
         Self { call, params, progress }

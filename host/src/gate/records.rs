@@ -22,7 +22,7 @@ const MAX_DROPPED_SHOWN: usize = 16;
 const MAX_DROPPED_CHARS: usize = 64;
 
 impl Gate {
-    /// Makes what records in this detail need, so that what is recorded afterwards does not wait for the disk.
+    /// Prepares for records in this detail, so that later records do not wait for the disk.
     pub(super) async fn prepare_records(&self, detail: Detail) {
         if detail == Detail::Sealed {
             self.ledger.prepare_sealing().await;

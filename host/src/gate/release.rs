@@ -254,7 +254,7 @@ impl Gate {
         Some(given)
     }
 
-    /// Judges a call that has no answer. The text for the agent may repeat what the source said, so it passes the gate
+    /// Judges a call that has no answer. The text for the agent may repeat the source's words, so it passes the gate
     /// like an answer; the ledger keeps only the broker's own words.
     async fn judge_failure(
         &self,
@@ -328,8 +328,8 @@ pub(crate) fn asks_for_input(result: &Json) -> bool {
     AskingMembers::of(result, |_, _| {}).wants_retry()
 }
 
-/// Returns the code and the reason with which a result is withheld because of what it asks, and whether it says that
-/// the tool failed. A result may be large, so its members are read once.
+/// Returns the code and the reason with which a result is withheld because of its questions, and whether it reports
+/// that the tool failed. A result may be large, so its members are read once.
 fn objection(method: &Method, result: &Json) -> (Option<(&'static str, &'static str)>, bool) {
     let mut failed = false;
     let members = AskingMembers::of(result, |name, text| failed |= name == "isError" && text == "true");
@@ -337,7 +337,7 @@ fn objection(method: &Method, result: &Json) -> (Option<(&'static str, &'static 
         let why = "the result has a key that holds half of a surrogate pair, so that nobody can tell what it asks for";
         return (Some(("unreadable-result", why)), failed);
     }
-    // A task says what it asks for where its state is read.
+    // A task states its questions when its state is read.
     let may_ask = match method {
         Method::TasksGet => members.is_clear(),
         method => method.may_be_retried() && members.wants_retry(),

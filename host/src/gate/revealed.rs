@@ -1,7 +1,7 @@
-//! The second judgement of a call: with the values that its source gets in the places of placeholders.
+//! The second judgement of a call: with the values that its source gets in place of placeholders.
 //!
-//! An agent can make a placeholder of any text, by having a source say it. So a call, and its result, that passes with
-//! placeholders must pass with the values too. Policies' messages about these calls contain no values.
+//! An agent can turn any text into a placeholder, by having a source return it. So a call, and its result, that passes
+//! with placeholders must pass with the values too. Policies' messages about these calls contain no values.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::{CallRefusal, Gate, SessionVault};
 use crate::call::{Call, CallView, Params};
 
 impl Gate {
-    /// Lets the policies judge a call or its result with values in the places of placeholders. Their messages contain
-    /// none of these values.
+    /// Lets the policies judge a call or its result with values in place of placeholders. Their messages contain none
+    /// of these values.
     pub(super) async fn judge_revealed(
         &self,
         view: &CallView,

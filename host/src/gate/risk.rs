@@ -66,7 +66,8 @@ pub(super) fn lock_settles(input: &GateInput<'_>) -> bool {
 /// Returns why a person must be asked although no policy says so. Approval plugins get the code with it.
 pub(super) fn reason(call: &Call, input: &GateInput<'_>) -> Option<Concern> {
     let concern = |code: &str, message: String| Concern::new(code, message);
-    // A pinned definition that changed asks whatever the profile says: `approve = "never"` was meant for the old one.
+    // A pinned definition that changed needs an answer whatever the profile states: `approve = "never"` was meant for
+    // the old one.
     if let Acceptance::Changed(changes) = input.acceptance {
         let changes = changes.join("; ");
         let message = format!("the {} is not the one that was accepted: {changes}", call.item.kind.as_str());

@@ -58,7 +58,7 @@ pub struct SessionVault {
 struct HiddenValues {
     by_placeholder: HashMap<Arc<str>, Arc<Value>>,
     /// The placeholders by what they stand for. The same value of another source has a placeholder of its own: with a
-    /// common one a source could find out which of its guesses another has.
+    /// common one a source could find out which of its guesses another source holds.
     by_value: HashMap<Arc<Value>, Arc<str>>,
     /// The usage of each source.
     of_sources: HashMap<SourceName, Usage>,
@@ -134,7 +134,7 @@ impl SessionVault {
         (out != text).then(|| Json::parse(out).ok()).flatten()
     }
 
-    /// Returns a text with placeholders in the places of the values that they stand for.
+    /// Returns a text with placeholders in place of the values that they stand for.
     pub(super) fn hide(&self, text: String) -> String {
         let kept = self.kept.lock();
         // Values are searched for only in the original text: a value may also be part of a placeholder.

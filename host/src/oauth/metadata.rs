@@ -1,5 +1,5 @@
-//! Metadata about who issues tokens for a source, and how: protected resource metadata (RFC 9728) and authorization
-//! server metadata (RFC 8414, OpenID Connect Discovery).
+//! Metadata about the issuers of a source's tokens, and the procedure: protected resource metadata (RFC 9728) and
+//! authorization server metadata (RFC 8414, OpenID Connect Discovery).
 
 use serde::Deserialize;
 use url::Url;

@@ -1,4 +1,4 @@
-//! The readings of a text: as it stands, backwards, and decoded from escapes, base64 and hexadecimal digits, also where
+//! The readings of a text: unchanged, backwards, and decoded from escapes, base64 and hexadecimal digits, also where
 //! one encoding is inside another.
 
 use base64::Engine as _;
@@ -51,7 +51,7 @@ impl Decoder {
         self.each_to(text, false, MAX_DEPTH, visit);
     }
 
-    /// Visits what a text decodes to, with `depth` encodings one inside the other, and before that the text itself if
+    /// Visits the decodings of a text, with `depth` encodings one inside the other, and before that the text itself if
     /// it is `wanted`.
     fn each_to(&mut self, text: &str, wanted: bool, depth: usize, visit: &mut dyn FnMut(&str)) {
         for reading in [text, &backwards(text)] {
@@ -73,7 +73,7 @@ impl Decoder {
     }
 }
 
-/// Visits a text as it stands and backwards.
+/// Visits a text forwards and backwards.
 pub(super) fn each_direction(text: &str, visit: &mut dyn FnMut(&str)) {
     visit(text);
     visit(&backwards(text));
@@ -107,7 +107,7 @@ fn encodable_runs(text: &str) -> impl Iterator<Item = &[u8]> {
     let mut rest = text.as_bytes();
     std::iter::from_fn(move || {
         while let Some(window) = rest.get(..SHORTEST) {
-            // Read backwards: most words of prose are shorter, and what is before the last gap need not be read.
+            // Read backwards: most words of prose are shorter, and text before the last gap need not be read.
             if let Some(gap) = window.iter().rposition(|byte| !is_inside(*byte)) {
                 rest = rest.get(gap + 1..).unwrap_or_default();
                 continue;

@@ -1,6 +1,6 @@
-//! In which results fingerprints were seen: for each fingerprint the first and the last result, and between them one of
-//! each further kind. Results of one kind have the same source and the same labels, so no label of any source is lost,
-//! however often a text is seen before and after.
+//! The results in which fingerprints were seen: for each fingerprint the first and the last result, and between them
+//! one of each further kind. Results of one kind have the same source and the same labels, so no label of any source is
+//! lost, however often a text is seen before and after.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -56,7 +56,7 @@ impl FingerprintIndex {
         self.by_fingerprint.len()
     }
 
-    /// Returns the bytes that this takes when so many more fingerprints have been noted, at most.
+    /// Returns the most bytes that this takes once this many more fingerprints have been noted.
     pub(super) fn bytes_with(&self, more: usize) -> usize {
         // The tables double when they are full; that of the fingerprints keeps an eighth free, and a byte for each place.
         let places = ((self.len() + more).min(MAX_FINGERPRINTS) * 8).div_ceil(7).next_power_of_two();
@@ -64,7 +64,7 @@ impl FingerprintIndex {
         places * (size_of::<(u64, FingerprintResults)>() + 1) + between * size_of::<Between>()
     }
 
-    /// Makes room for so many more fingerprints at once: growing step by step would move all of them several times.
+    /// Makes room for this many more fingerprints at once: growing step by step would move all of them several times.
     pub(super) fn reserve(&mut self, more: usize) {
         self.by_fingerprint.reserve(more.min(MAX_FINGERPRINTS.saturating_sub(self.len())));
     }

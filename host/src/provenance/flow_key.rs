@@ -1,4 +1,4 @@
-//! The keyed hashes that fingerprints are made of.
+//! The keyed hashes that make up fingerprints.
 
 /// The letters and digits of a block. Fewer would be shared by texts that have nothing to do with each other.
 pub(super) const BLOCK: usize = 16;

@@ -21,7 +21,7 @@ pub(super) struct FoundOrigins {
 }
 
 impl SessionFlow {
-    /// Looks up what a caller said: its arguments, each in one form or more.
+    /// Looks up a caller's texts: its arguments, each in one form or more.
     pub(super) fn look_up(&self, texts: &[Json]) -> FoundOrigins {
         if self.seen.lock().as_ref().is_none_or(|seen| seen.results.is_empty()) {
             return FoundOrigins::default();
@@ -58,7 +58,7 @@ impl SessionFlow {
     }
 }
 
-/// One lookup, and what it has found.
+/// One lookup, and its findings.
 struct Lookup<'a> {
     session: &'a SessionFlow,
     /// The fingerprints that are looked up next.

@@ -9,7 +9,7 @@ use crate::flow::{CallFlow, Effect, Origin};
 use crate::ledger::EventBody;
 use crate::protocol::Json;
 
-/// The most origins that a plugin is told of one call.
+/// The most origins of one call that a plugin is given.
 const MAX_ORIGINS: usize = 32;
 
 /// The properties that a source and its cell give a call: the labels of its results, and its possible effects.

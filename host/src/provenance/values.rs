@@ -160,7 +160,7 @@ struct PointerBuilder {
 }
 
 impl PointerBuilder {
-    /// Visits what is inside of the value at this place, under a name or a number.
+    /// Visits the content of the value at this place, under a name or a number.
     fn inside(&mut self, name: &str, visit: impl FnOnce(&mut Self)) {
         let (length, closed) = (self.text.len(), self.closed);
         self.add("/");

@@ -1,6 +1,6 @@
 //! The call that policies judge.
 
-/// A limit of the budget of a profile, and what is left of it.
+/// A limit of the budget of a profile, and its remainder.
 ///
 /// # Example
 /// ```
@@ -20,7 +20,7 @@
 /// ```
 #[doc(inline)]
 pub use portcullis_core::call::BudgetLimit;
-/// A call as a policy is shown it.
+/// A call as shown to a policy.
 ///
 /// # Example
 /// ```

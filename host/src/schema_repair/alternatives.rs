@@ -16,10 +16,10 @@ use super::{Members, RepairKind, pointer};
 /// they exclude each other. Beyond this limit the description tells a model that only one may match.
 pub(super) const MAX_COMPARISONS: usize = 200_000;
 
-/// The keywords of an alternative that is nothing but a list of values.
+/// The keywords of an alternative that is only a list of values.
 const OF_VALUES: [&str; 5] = ["type", "const", "enum", "title", "description"];
 
-/// An alternative, and the references that lead to what it holds.
+/// An alternative, and the references that lead to its content.
 struct Alternative {
     members: Result<Members, String>,
     references: Vec<String>,
@@ -70,7 +70,7 @@ impl NodeBuilder<'_> {
         Some(Node { words: words.or(node.words), nullable, kind: node.kind })
     }
 
-    /// Takes the alternatives out of a schema. Of `anyOf` and `oneOf` together, the first is only told.
+    /// Takes the alternatives out of a schema. If there are both `anyOf` and `oneOf`, the first is only described.
     fn take_alternatives(&mut self, members: &mut Members, at: &str) -> Option<(&'static str, Vec<Value>)> {
         let list = |members: &mut Members, keyword| match members.get(keyword) {
             Some(Value::Array(list)) if !list.is_empty() => {
@@ -85,7 +85,7 @@ impl NodeBuilder<'_> {
         Some(taken)
     }
 
-    /// Builds the alternatives one by one, and writes what is left of them.
+    /// Builds the alternatives one by one, and writes the remaining ones.
     fn any_of(&mut self, found: Vec<Alternative>, keyword: &str, at: &str) -> Node {
         let (mut nodes, only) = (Vec::new(), found.len() == 1);
         for Alternative { members, references } in found {
@@ -135,10 +135,11 @@ impl NodeBuilder<'_> {
         pairs.all(|(number, plan)| plans.iter().skip(number + 1).all(|other| disjoint(plan, other)))
     }
 
-    /// Makes one object of alternatives at the root, with the members of all. The alternatives themselves are told.
+    /// Makes one object of alternatives at the root, with the members of all. The alternatives themselves are described
+    /// in words.
     ///
     /// # Errors
-    /// The reason why that takes more than what is repaired.
+    /// The reason why that exceeds the limits of a repair.
     pub(super) fn one_object(&mut self, mut members: Members) -> Result<Members, String> {
         let Some((keyword, list)) = self.take_alternatives(&mut members, "") else { return Ok(members) };
         let mut objects = Vec::new();
@@ -215,7 +216,7 @@ fn is_null(members: &Members) -> bool {
         || members.get("enum") == Some(&json!([null]))
 }
 
-/// Returns the values of all alternatives, if they are nothing but lists of values.
+/// Returns the values of all alternatives, if they are only lists of values.
 fn values_of(found: &[Alternative]) -> Option<Value> {
     let mut values: Vec<Value> = Vec::new();
     for Alternative { members, .. } in found {

@@ -18,7 +18,7 @@ impl WorkBudget {
         Self { spent: 0, limit }
     }
 
-    /// Counts work. Returns false if that is more than what is left, and then for all further work.
+    /// Counts work. Returns false if that is more than the remainder, and then for all further work.
     #[must_use]
     pub(super) fn spend(&mut self, work: usize) -> bool {
         self.spent = self.spent.saturating_add(work);

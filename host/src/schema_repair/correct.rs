@@ -3,8 +3,7 @@
 use super::types::{Types, is_plain_integer};
 use crate::protocol::Json;
 
-/// Returns a value in a type that the source takes, or `None` if it has one, or if nothing says in which type it was
-/// meant:
+/// Returns a value in a type that the source takes, or `None` if it has one, or if its intended type is unknown:
 ///
 /// 1. a text that is a number becomes the number,
 /// 2. a text that is `true` or `false` becomes that,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// A whole schema, with its anchors: a schema may have thousands of references, and each would search all of it.
+/// A whole schema, with its anchors: a schema may have thousands of references, and each would search the whole schema.
 pub(super) struct Document<'a> {
     root: &'a Value,
     anchors: HashMap<&'a str, &'a Value>,

@@ -21,7 +21,7 @@ const MAX_DEPTH: usize = 2;
 const MAX_LEAVES: usize = 10;
 
 /// The most copies that one repair makes of the names of objects for the members that it moves out of them. Each 64
-/// bytes of a name count as a further copy. Objects whose members would need more stay as they are. With names that
+/// bytes of a name count as a further copy. Objects whose members would need more stay unchanged. With names that
 /// people choose, the members of a definition of 256 KiB need fewer.
 pub(super) const MAX_COPIED_NAMES: usize = 50_000;
 
@@ -149,8 +149,8 @@ fn place(plan: &mut ObjectPlan, path: &[String], member: RestorePlan) {
     }
 }
 
-/// Reports whether the members of an object can be moved out without permitting more than the source does: nothing says
-/// which of them go together.
+/// Reports whether the members of an object can be moved out without permitting more than the source does: no rule
+/// states which of them go together.
 fn may_move_out(object: &ObjectNode, required: bool) -> bool {
     !object.open && !object.bound && (required || !needs_a_member(object))
 }

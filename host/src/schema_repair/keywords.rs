@@ -26,7 +26,7 @@ const DROPPED: [&str; 10] = [
     "writeOnly",
 ];
 
-/// Keywords without effect on what is valid that tell a model something.
+/// Keywords that do not affect validity but inform a model.
 const TOLD: [(&str, &str); 3] =
     [("examples", "Examples"), ("contentMediaType", "Media type"), ("contentEncoding", "Encoding")];
 
@@ -74,7 +74,7 @@ impl Words {
         self.notes.push(format!("{short}{cut}."));
     }
 
-    /// Returns these words, and the others where these say nothing.
+    /// Returns these words, and the others where these are missing.
     pub(super) fn or(self, others: Self) -> Self {
         Self {
             title: self.title.or(others.title),
@@ -90,7 +90,7 @@ impl Words {
         (!parts.is_empty()).then(|| parts.join("\n"))
     }
 
-    /// Returns what is said of a whole object, for the descriptions of its members.
+    /// Returns the description of a whole object, for those of its members.
     pub(super) fn summary(&self) -> Option<String> {
         self.text().or_else(|| self.title.as_ref()?.as_str().map(str::to_owned))
     }
@@ -223,7 +223,7 @@ fn about(keyword: &str) -> Option<Types> {
     })
 }
 
-/// Reports whether a keyword limits what is valid, and is not written.
+/// Reports whether a keyword limits the valid values, and is not written.
 fn is_constraint(keyword: &str) -> bool {
     about(keyword).is_some() || ["not", "if", "then", "else", "anyOf", "oneOf"].contains(&keyword)
 }

@@ -23,14 +23,14 @@ pub(super) enum MergeError {
     TooLarge,
 }
 
-/// Merges the keywords of another schema into this one. `lost` is told of each constraint of the other one that the
+/// Merges the keywords of another schema into this one. `lost` is called with each constraint of the other one that the
 /// merged schema lacks.
 ///
 /// The caller has counted the work of copying the other one. The parts of this one are counted here where they are read
 /// or copied: a schema may be merged with thousands of small ones.
 ///
 /// # Errors
-/// [`MergeError`] if no value is valid by both, or if that takes more than what is left of the budget.
+/// [`MergeError`] if no value is valid by both, or if that takes more than the rest of the budget.
 pub(super) fn merge(
     into: &mut Members,
     other: Members,
@@ -84,7 +84,7 @@ pub(super) fn merge(
     Ok(())
 }
 
-/// Applies what a schema says of members that it does not name to those that only the other one names.
+/// Applies a schema's rule for members that it does not name to those that only the other one names.
 fn close_properties(into: &mut Members, closed: &Members, budget: &mut WorkBudget) -> Result<(), MergeError> {
     let Some(others) = closed.get("additionalProperties").filter(|others| **others != true) else { return Ok(()) };
     let Some(Value::Object(properties)) = into.get_mut("properties") else { return Ok(()) };

@@ -29,7 +29,7 @@ pub(super) struct Node {
 pub(super) enum NodeKind {
     /// An object with members.
     Object(ObjectNode),
-    /// Anything else, as it is written.
+    /// Anything else, as written.
     Leaf(Members, RestorePlan),
 }
 
@@ -40,7 +40,7 @@ pub(super) struct ObjectNode {
     pub(super) open: bool,
     /// The plan of those.
     pub(super) others: Option<Box<RestorePlan>>,
-    /// True if the source limits the number of members, or says which need which.
+    /// True if the source limits the number of members, or states which ones need others.
     pub(super) bound: bool,
 }
 

@@ -141,7 +141,7 @@ impl Values {
         self.by_text.values().all(&mut differs)
     }
 
-    /// Reports whether the source lists this value as it is.
+    /// Reports whether the source lists exactly this value.
     pub(super) fn contains(&self, value: &Json) -> bool {
         let text = value.read::<String>().unwrap_or_else(|_| value.as_str().to_owned());
         self.by_text.get(&text).is_some_and(|known| known == value || known.to_value() == value.to_value())

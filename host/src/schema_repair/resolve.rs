@@ -1,4 +1,4 @@
-//! Resolves a schema: replaces each `$ref` by what it refers to, and merges each `allOf`.
+//! Resolves a schema: replaces each `$ref` by its target, and merges each `allOf`.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ const MAX_DEPTH: usize = 32;
 /// The number of open references that are compared with a further one at the cost of one value that is copied.
 const OPEN_PER_STEP: usize = 8;
 
-/// The reason that people are told for what is beyond [`MAX_WORK`].
+/// The reason given to people for parts beyond [`MAX_WORK`].
 pub(super) const TOO_LARGE: &str = "it is larger than what is repaired, with everything that it refers to";
 
 /// Resolves the parts of one schema.
@@ -69,7 +69,7 @@ impl<'a> Resolver<'a> {
         self.budget.spend(one.saturating_mul(times))
     }
 
-    /// Resolves a part. The references that lead to what it holds stay open.
+    /// Resolves a part. The references that lead to its content stay open.
     pub(super) fn resolve(&mut self, schema: &Value, at: &str, repairs: &mut Repairs) -> Resolved {
         let above = self.references.len();
         self.resolve_below(above, &mut Vec::new(), schema, at, repairs)

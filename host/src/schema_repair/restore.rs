@@ -12,7 +12,7 @@ use crate::protocol::Json;
 
 /// The largest number of steps in which the arguments of one call are restored: each look at a value is one, and at
 /// each member of an object. Alternatives in alternatives are tried again and again; beyond this limit values are kept
-/// as they are.
+/// unchanged.
 const MAX_STEPS: usize = 250_000;
 
 /// The number of bytes of a value that are read in one step, each time it is looked at.
@@ -79,7 +79,7 @@ impl Restorer {
         }
     }
 
-    /// Returns the text of the restored value, or `None` if it stays as it is.
+    /// Returns the text of the restored value, or `None` if it stays unchanged.
     fn value(&mut self, plan: &RestorePlan, value: &Json) -> Result<Option<String>, Failure> {
         let steps = if matches!(plan, RestorePlan::Keep) { 1 } else { steps_of(value) };
         if !self.spend(steps)? {
@@ -117,7 +117,7 @@ impl Restorer {
         }
     }
 
-    /// Restores by the first alternative that fits as it is, or else by the one that resembles the value most.
+    /// Restores by the first alternative that fits the unchanged value, or else by the one that resembles it most.
     fn variant(&mut self, plans: &[RestorePlan], value: &Json) -> Result<Option<String>, Failure> {
         let trials: &[Trial] = match self.trial {
             Trial::No => &[Trial::Strict, Trial::Lenient],

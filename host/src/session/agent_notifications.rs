@@ -25,7 +25,7 @@ const MAX_AGENT_NOTIFICATIONS: usize = 64;
 /// The longest time that a session that ends waits for its agent's last notifications to be delivered.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The longest time that an agent's answer to a source waits for what the agent has said before.
+/// The longest time that an agent's answer to a source waits for the agent's earlier notifications.
 const EARLIER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The queue of an agent's notifications, in their order.
@@ -38,7 +38,7 @@ pub(super) struct NotificationQueue {
 }
 
 impl NotificationQueue {
-    /// Waits until what the agent has said up to now is delivered, for at most [`EARLIER_TIMEOUT`].
+    /// Waits until the agent's notifications so far are delivered, for at most [`EARLIER_TIMEOUT`].
     pub(super) async fn catch_up(&self) {
         let mut undelivered = self.undelivered.subscribe();
         let delivered = undelivered.wait_for(|count| *count == 0);

@@ -63,7 +63,7 @@ impl ConfiguredSession {
         }
     }
 
-    /// Turns requests of the source into questions. The source is told at once of each that is refused.
+    /// Turns requests of the source into questions. The source is notified at once of each that is refused.
     pub(super) async fn questions(
         &self,
         upstream: &Upstream,
@@ -137,7 +137,7 @@ impl ConfiguredSession {
             Method::ElicitationCreate => "elicitation",
             Method::SamplingCreateMessage => "sampling",
             Method::RootsList => "roots",
-            // An agent may be lenient: `Elicitation/Create` counts as what it looks like.
+            // An agent may be lenient: `Elicitation/Create` counts as `elicitation/create`.
             method if method.is_reserved() => return Err("a source cannot ask this of an agent".to_owned()),
             _ => return Ok(params),
         };
@@ -185,7 +185,7 @@ fn elicitation(source: &str, params: &Json) -> Result<Json, String> {
         let parsed = url::Url::parse(&url).map_err(|error| format!("`url` is not a URL: {error}"))?;
         let host = parsed.host_str().filter(|_| matches!(parsed.scheme(), "http" | "https"));
         let host = host.ok_or("`url` is not a web address")?;
-        // The host as it is resolved, so that a name of look-alike letters shows what it is.
+        // The host in the form in which it is resolved, so that look-alike letters show.
         message = format!("{message} (opens a page of `{host}`)");
     }
     params.with("message", &Json::of(&message)).ok_or_else(|| "`params` must be an object".to_owned())

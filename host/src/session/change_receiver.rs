@@ -81,7 +81,7 @@ impl ChangeReceiver {
     }
 }
 
-/// The queue of a stream of the agent, and the changes that it is told of.
+/// The queue of a stream of the agent, and the changes that it is notified of.
 pub(super) type StreamOut = (ChangeQueue, StreamWants);
 
 #[derive(Clone)]

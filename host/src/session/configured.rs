@@ -33,7 +33,7 @@ use crate::protocol::{Answer, Json, RpcError};
 use crate::source::{NoClient, SourceClient};
 use crate::sync::{Mutex, MutexGuard};
 
-/// The agent's side of a session: who the agent is, the channels to it, and what it has begun.
+/// The agent's side of a session: its identity, the channels to it, and its unfinished work.
 pub(super) struct AgentState {
     pub(super) session: Weak<Session>,
     /// The caller as the session was opened. Each configuration has a trust level of its own for it.
@@ -138,7 +138,7 @@ pub(super) struct ConfiguredSession {
     pub(super) profile: Arc<ProfileConfig>,
     pub(super) context: Arc<Context>,
     /// The tools that the session may call: listed once, and again only if a source is live or was absent, or if the
-    /// agent wants to hear of changes.
+    /// agent subscribes to changes.
     tools: Mutex<Arc<ToolSnapshot>>,
     pub(super) refresh: ToolRefresh,
     /// The records of what the sources list.
@@ -270,7 +270,7 @@ impl ConfiguredSession {
         RpcError::new(RpcError::INVALID_PARAMS, text)
     }
 
-    /// Ends the run. `why` says what interrupted it.
+    /// Ends the run. `why` names the cause of an interruption.
     pub(super) fn end(&self, status: RunStatus, why: Option<&str>) {
         self.stop_discovery();
         self.list_records.report();

@@ -1,6 +1,6 @@
-//! Brings a released answer into the form that the profile wants for its model: without links to undeclared hosts, with
-//! notes before instructions, without images, with structured content as text, and no larger than the profile says. The
-//! gate and the ledger had the whole answer before.
+//! Brings a released answer into the form that the profile sets for its model: without links to undeclared hosts, with
+//! notes before instructions, without images, with structured content as text, and no larger than the profile allows.
+//! The gate and the ledger had the whole answer before.
 
 mod instructions;
 mod links;
@@ -53,7 +53,7 @@ struct Oversize {
 }
 
 impl ConfiguredSession {
-    /// Returns the answer to a call as the profile wants it, and records what was changed.
+    /// Returns the answer to a call in the form that the profile sets, and records the changes.
     pub(super) fn converted(&self, method: &Method, call: &CallId, target: &VisibleItem, answer: Answer) -> Answer {
         let mut changes = Changes::default();
         let result = match answer {
@@ -118,7 +118,7 @@ impl ConfiguredSession {
     }
 
     /// Returns an answer whose links to undeclared hosts are text, and whose instructions are marked, if the profile
-    /// wants it.
+    /// asks for that.
     fn disarmed(&self, answer: Json, target: &VisibleItem, changes: &mut Changes) -> Json {
         let (links, marks) = (self.profile.links == Links::Text, self.profile.instructions == Instructions::Mark);
         if !links && !marks {
@@ -206,7 +206,7 @@ impl ConfiguredSession {
     }
 }
 
-/// Returns a result with this content, and of its other members those that say what the result is.
+/// Returns a result with this content, and, of its other members, only those that tell its kind.
 fn without_large_members(result: &Json, content: &Json) -> Json {
     let small = |key: &'static str| result.get(key).filter(|value| value.as_bytes().len() <= MAX_KEPT_MEMBER);
     let members = ["isError", "resultType"].map(|key| (key, small(key)));

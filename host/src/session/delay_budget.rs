@@ -16,7 +16,7 @@ const MAX_DELAY: Duration = Duration::from_secs(1);
 const RECOVERY_DIVISOR: u32 = 20;
 
 /// The delay that one agent has left. An agent that reads gets everything; one that does not delays a source by
-/// [`MAX_DELAY`], and then gets what it has room for.
+/// [`MAX_DELAY`], and then gets only messages that it has room for.
 #[derive(Default)]
 pub(super) struct DelayBudget(Mutex<Option<SpentDelay>>);
 

@@ -2,7 +2,7 @@
 //!
 //! A session waits a few seconds for a source that it can do without, or that was discovered before. A list that such a
 //! source sends later is added when it arrives ([`super::tool_refresh`]). A required source that was never discovered
-//! is waited for as long as it takes to be installed and started: without it there is no session.
+//! is waited for until it is installed and started: without it there is no session.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -21,7 +21,7 @@ pub(super) struct EarlierLists {
     stale: HashSet<(ItemKind, SourceName)>,
 }
 
-/// The sources of a session by what is known of them from the configuration before.
+/// The sources of a session by what is known about them from the previous configuration.
 #[derive(Default)]
 pub(super) struct PreviousAnswers {
     /// The sources that stay, and have answered; and those that are awaited, with the cause of their absence.
@@ -46,7 +46,7 @@ impl ConfiguredSession {
         (!listings.is_empty()).then_some(EarlierLists { listings, stale })
     }
 
-    /// Sorts the sources of this session by what is known of them.
+    /// Sorts the sources of this session by what is known about them.
     pub(super) fn carried_answers(&self, kind: ItemKind) -> PreviousAnswers {
         let admitted = self.context.admitted(&self.caller.profile).map(|(upstream, _)| upstream);
         let carried = self.carried.lock().clone();

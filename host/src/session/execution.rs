@@ -97,7 +97,7 @@ impl<'a> Execution<'a> {
             let (token, name) = (self.request.params.progress_token(), &upstream.config.name);
             let driven = session.drive(&mut in_flight, peer);
             match session.report_installations_during(token, &**peer, |source| source == name, driven).await {
-                // Before the gate, so that result policies and the record see what is added.
+                // Before the gate, so that result policies and the record see the additions.
                 DriveEnd::Ended(outcome) => break in_flight.explained(outcome),
                 DriveEnd::Asked(asked) => {
                     let questions = Box::pin(session.questions(upstream, asked, peer)).await;

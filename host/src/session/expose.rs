@@ -1,4 +1,5 @@
-//! Rewrites the URIs in what a source says to the exposed ones, which the agent knows. Everything else keeps its bytes.
+//! Rewrites the URIs in a source's messages to the exposed ones, which the agent knows. Everything else keeps its
+//! bytes.
 
 use crate::catalog::exposed_uri;
 use crate::config::{Naming, SourceConfig};
@@ -69,7 +70,7 @@ fn list(result: &Json, key: &str) -> Vec<Json> {
 }
 
 /// Returns the URI in a block of content: of an embedded resource, or of a link to one. A web address is left out, and
-/// so stays as it is.
+/// so stays unchanged.
 fn in_block(block: &Json) -> Option<Json> {
     match block.get_str("type")?.as_str() {
         "resource" => block.get("resource")?.get("uri"),

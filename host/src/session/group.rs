@@ -40,7 +40,7 @@ struct Failure {
 }
 
 impl ToolGroup {
-    /// Returns the tool as it is shown, which is as the first member has it. `seen` holds the tool of each member whose
+    /// Returns the tool as shown, which is the first member's definition. `seen` holds the tool of each member whose
     /// tool the session may see, in order. `None` if there is none.
     pub(super) fn of(
         name: &SourceName,

@@ -55,7 +55,7 @@ impl ConfiguredSession {
         timeout(HANDSHAKE_TIMEOUT, discovery).await.ok()?.ok()
     }
 
-    /// Returns what the session offers as far as it is known before all sources have answered. `partial` is the list
+    /// Returns the session's offers as far as they are known before all sources have answered. `partial` is the list
     /// without those that have failed or are slow, if there is one.
     async fn expected_offers(&self, partial: Option<&SessionCatalog>) -> AdvertisedCapabilities {
         let lock = self.context.lockfile_or_empty().await;
@@ -89,8 +89,7 @@ impl ConfiguredSession {
         AdvertisedCapabilities { only_era: only.and_then(|only| only.only_era()), ..offers }
     }
 
-    /// Returns the tools that are off as far as it is known before the sources have listed them, by their exposed
-    /// names.
+    /// Returns the tools that are known to be off before the sources have listed them, by their exposed names.
     async fn expected_off(&self, lock: &Lockfile) -> BTreeSet<Arc<str>> {
         let mut off = BTreeSet::new();
         for (upstream, filter) in self.context.admitted(&self.caller.profile) {

@@ -34,7 +34,7 @@ pub(super) struct InFlightCall {
     open: CallCountGuard,
 }
 
-/// The messages that a request wants to hear while its call is in flight.
+/// The messages that a request asks for while its call is in flight.
 struct Wants {
     progress: ProgressToken,
     /// The least severe log messages, of a modern agent.
@@ -89,7 +89,7 @@ impl InFlightCall {
         self.wants.log_level = Wants::log_level(params);
     }
 
-    /// Returns the outcome, in which a failure says what the source's cell may lack.
+    /// Returns the outcome, in which a failure names the access that the source's cell may lack.
     pub(super) fn explained(&self, outcome: Outcome) -> Outcome {
         match outcome {
             Outcome::Answered(answer) => Outcome::Answered(self.upstream.explained(answer, &self.open)),
@@ -134,7 +134,7 @@ impl ConfiguredSession {
         if let Some(span) = span.take() {
             span.ended(&outcome);
         }
-        // A legacy source does not say for which call it asks. It may be another one, or none.
+        // A legacy source does not state for which call it asks. It may be another one, or none.
         if matches!(outcome, Outcome::Answered(_)) && !asked.is_empty() {
             peer.ended_before_its_questions();
             tokio::spawn(async move { while asked.next().await.is_some() {} });
@@ -180,7 +180,7 @@ impl ConfiguredSession {
         }
     }
 
-    /// Reports whether the agent wants a notification. A modern agent says with each request which log messages it
+    /// Reports whether the agent wants a notification. A modern agent states with each request which log messages it
     /// wants (2026-07-28, "Logging"); if it does not, it gets none.
     fn wants(&self, wants: &Wants, notification: &Notification) -> bool {
         if self.agent.era == Era::Legacy || notification.method != Method::NotificationsMessage {

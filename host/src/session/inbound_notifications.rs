@@ -32,7 +32,7 @@ impl ConfiguredSession {
                 let flow = gate.reads_flow().then(|| upstream.flow_to_agent());
                 let Continuations { vault, flow: seen, .. } = &*self.continuations;
                 let said = gate.filter_notification(about, vault, seen, flow, said).await?;
-                // The agent recognises its request by the token, whatever plugins made of the text.
+                // The agent recognises its request by the token, however plugins changed the text.
                 let said = match token {
                     Some(token) => said.with("progressToken", &token)?,
                     None => said,

@@ -18,7 +18,7 @@ use crate::sync::Mutex;
 /// names, or 30 definitions. A source with a new list every minute fills 40 MB a day with it at most.
 const MAX_ITEMS_BYTES: usize = 4 * 1024;
 
-/// Records what the sources of one session list. Dropping it records what is still counted.
+/// Records what the sources of one session list. Dropping it records the remaining counts.
 pub(super) struct ListRecorder {
     me: Weak<Self>,
     ledger: Ledger,
@@ -28,9 +28,9 @@ pub(super) struct ListRecorder {
 
 #[derive(Default)]
 struct Lists {
-    /// By the kind of record and what it is about: a source, or a kind of items.
+    /// By the kind of record and its subject: a source, or a kind of items.
     known: HashMap<(EventKind, String), KnownList>,
-    /// True while a task waits to record what was counted.
+    /// True while a task waits to record the counts.
     is_awaited: bool,
 }
 
@@ -75,13 +75,13 @@ impl ListRecorder {
         }
     }
 
-    /// Records what was counted.
+    /// Records the counts.
     pub(super) fn report(&self) {
         self.write_counted(&mut self.state.lock());
     }
 
-    /// Records what was counted, for the task that waits. Returns true if there was nothing: the task then ends, and
-    /// the next record that is counted begins another.
+    /// Records the counts, for the task that waits. Returns true if there was nothing: the task then ends, and the next
+    /// record that is counted begins another.
     fn report_or_end(&self) -> bool {
         let mut state = self.state.lock();
         let is_quiet = self.write_counted(&mut state) == 0;
@@ -114,7 +114,7 @@ impl Drop for ListRecorder {
     }
 }
 
-/// Records what was counted, after pauses of a minute to an hour, until nothing comes any more.
+/// Records the counts, after pauses of a minute to an hour, until nothing more comes.
 async fn report_later(recorder: Weak<ListRecorder>) {
     let mut pause = PAUSE;
     loop {
@@ -128,7 +128,7 @@ async fn report_later(recorder: Weak<ListRecorder>) {
 }
 
 impl MergedRecord {
-    /// Adds a record: of members that are lists, what is new, and of the others the latest value.
+    /// Adds a record: the new items of members that are lists, and the latest value of the others.
     fn add(&mut self, body: Value) {
         self.count += 1;
         let Value::Object(body) = body else { return };

@@ -189,8 +189,8 @@ impl ConfiguredSession {
             for uri in own.iter().map(|resource| &resource.item.exposed) {
                 match met.era {
                     Era::Modern => wants.resources.add(uri),
-                    // The gate judges it with the request that is sent. The agent is told of all that are not refused
-                    // before its acknowledgement; there is room for them, as a stream asks for no more.
+                    // The gate judges it with the request that is sent. The acknowledgement names all that were not
+                    // refused before it; there is room for them, because a stream asks for no more.
                     Era::Legacy => _ = wants.resources.begin(uri),
                 }
             }
@@ -321,7 +321,7 @@ async fn acknowledge_once(
     }
 }
 
-/// Returns the notification that tells an agent what it will be told of.
+/// Returns the notification that names the changes that will be announced to an agent.
 fn acknowledged(wants: &StreamWants) -> Notification {
     let params = Json::empty_object().with("notifications", &wants.to_json());
     Notification { method: Method::NotificationsSubscriptionsAcknowledged.to_owned(), params }

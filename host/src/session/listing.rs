@@ -79,7 +79,7 @@ pub(super) fn off_sentence(off: &BTreeSet<Arc<str>>) -> Option<String> {
 }
 
 impl VisibleItem {
-    /// Makes an item that is shown as its source has it, and stands only for itself.
+    /// Makes an item that is shown as its source defines it, and stands only for itself.
     pub(super) fn new(item: Arc<Item>, risk: Risk, acceptance: Acceptance, upstream: Arc<Upstream>) -> Self {
         Self { item, risk, acceptance, upstream, group: None, repair: None, without_output_schema: false }
     }
@@ -89,7 +89,7 @@ impl VisibleItem {
         Self::new(Arc::new(upstream.whole_item()), Risk::Harmless, Acceptance::Unknown, upstream.clone())
     }
 
-    /// Reports whether this is an item of that source.
+    /// Reports whether this item belongs to that source.
     pub(super) fn is_of(&self, upstream: &Upstream) -> bool {
         self.upstream.config.name == upstream.config.name
     }

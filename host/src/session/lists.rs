@@ -62,8 +62,8 @@ impl SessionLists {
     }
 }
 
-/// The sources whose list of a kind is out of date. Their marks come back if it is dropped before the lists were taken
-/// anew: the request may be cancelled, or fail.
+/// The sources whose list of a kind is out of date. Their marks come back if it is dropped before the lists were
+/// fetched again: the request may be cancelled, or fail.
 struct Stale<'a> {
     lists: &'a SessionLists,
     kind: ItemKind,

@@ -108,7 +108,7 @@ mod tests {
         })
     }
 
-    /// An agent that keeps what it is told.
+    /// An agent that keeps its notifications.
     struct Listening(mpsc::UnboundedSender<Notification>);
 
     impl AgentPeer for Listening {

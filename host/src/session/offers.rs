@@ -10,7 +10,7 @@ use crate::protocol::{Era, Json};
 
 impl SessionCatalog {
     /// Returns the capabilities of the sources together. The tools of a legacy session are announced as unchanging,
-    /// unless a source is live or missing; a modern agent subscribes if it wants to hear of changes.
+    /// unless a source is live or missing; a modern agent subscribes if it wants to learn of changes.
     pub(super) fn offers(&self, era: Era) -> AdvertisedCapabilities {
         let parts = self.sources().map(|(upstream, met)| {
             let name = &upstream.config.name;
@@ -54,7 +54,7 @@ pub(super) struct Unavailable<'a> {
 }
 
 impl Unavailable<'_> {
-    /// Returns the sentences that name them. They repeat nothing that a source said.
+    /// Returns the sentences that name them. They repeat no words of a source.
     fn sentences(&self) -> impl Iterator<Item = String> {
         let list = |names: &[&SourceName]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         let missing = (!self.missing.is_empty()).then(|| {

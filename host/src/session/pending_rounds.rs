@@ -21,9 +21,9 @@ use crate::sync::Mutex;
 /// its source.
 const MAX_ROUNDS: usize = 64;
 
-/// The most bytes of the rounds that wait for all callers together: what was asked, what the source wants back, and the
-/// calls that are open. By the rule of [`SharedLimit`](crate::shared_limit::SharedLimit) a single caller gets half of
-/// that, which is room for sixteen of the largest results that ask.
+/// The most bytes of the rounds that wait for all callers together: the questions, the state that the source expects
+/// back, and the open calls. By the rule of [`SharedLimit`](crate::shared_limit::SharedLimit) a single caller gets half
+/// of that, which is room for sixteen of the largest results that ask.
 pub(super) const MAX_ROUND_BYTES: u64 = 256 * 1024 * 1024;
 
 /// The longest time that a round waits for the agent to come back. A person who has not answered by then has left.
@@ -69,7 +69,7 @@ pub(super) enum AfterAnswers {
     /// The call is open at the source.
     Open(InFlightCall),
     /// A legacy source refused the request with this error until a person has opened pages; then it is sent once more
-    /// as it was.
+    /// unchanged.
     Afresh(Json),
 }
 

@@ -136,8 +136,7 @@ impl<'a> SessionRequest<'a> {
         admitted.map_err(|refusal| refusal.to_answer())
     }
 
-    /// Takes the request through the gate where the broker itself does what it asks for. Returns the refusal, if it is
-    /// refused.
+    /// Takes the request through the gate if the broker itself carries it out. Returns the refusal, if it is refused.
     pub(super) async fn admit_for_broker(&self, target: &VisibleItem) -> Result<(), Answer> {
         let AdmittedCall { ticket, .. } = self.admit(target, None, false).await?;
         match ticket.release(Outcome::Answered(Answer::Result(Json::empty_object()))).await {

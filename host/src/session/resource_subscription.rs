@@ -8,7 +8,7 @@ use crate::item::ItemKind;
 use crate::protocol::{Answer, Era, Json, Method, RpcError};
 
 impl SessionRequest<'_> {
-    /// Answers the request. From then on the agent is told of changes of the resource, or no more.
+    /// Answers the request. From then on the agent is notified of changes to the resource, or no longer.
     pub(super) async fn subscribe(self) -> Result<Answer, RpcError> {
         let (session, target) = (self.session, self.target().await?);
         let (subscriptions, uri) = (&session.upstream_subscriptions, target.item.exposed.to_string());

@@ -75,13 +75,13 @@ impl Execution<'_> {
     }
 
     /// Asks a modern agent to have a person open pages and to come back, if a legacy source refuses a request until
-    /// then. Any other agent gets the error as it is.
+    /// then. Any other agent gets the error unchanged.
     pub(super) async fn elicit_urls(&self, error: Json) -> Answer {
         let SessionRequest { session, method, peer, .. } = &self.request;
         let agent = &session.agent;
         let modern = agent.era == Era::Modern && agent.opens_pages() && method.may_be_retried();
         let pages = if modern { url_elicitations_needed(&error) } else { Vec::new() };
-        // An agent that asks nobody about so many pages gets the error as it is.
+        // An agent that would not ask about so many pages gets the error unchanged.
         let few = Some(pages).filter(|pages| pages.len() <= MAX_QUESTIONS).unwrap_or_default();
         let mut questions = Vec::new();
         for (number, page) in few.into_iter().enumerate() {
@@ -201,7 +201,7 @@ impl ConfiguredSession {
         }
     }
 
-    /// Asks by a result that holds nothing but the questions, for example again if not all were answered.
+    /// Asks by a result that holds only the questions, for example again if not all were answered.
     fn ask_again(&self, round: PendingRound) -> Answer {
         let asked = round.asked();
         self.handed_out(Json::of(&serde_json::json!({ "resultType": "input_required" })), asked, round)

@@ -1,4 +1,5 @@
-//! The session as its sources see it: what they may know of its agent, and their messages that belong to no call.
+//! The session as its sources see it: the facts that they may know about its agent, and their messages that belong to
+//! no call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +33,7 @@ pub(super) fn is_severe_enough(wanted: Option<&str>, said: Option<&str>) -> bool
     rank(wanted).is_some_and(|wanted| rank(said).is_none_or(|said| said >= wanted))
 }
 
-/// The channel to the agent for what belongs to no call, and the log level that the agent wants.
+/// The channel to the agent for messages that belong to no call, and the log level that the agent wants.
 pub(super) struct AgentNotifier {
     peer: watch::Sender<Option<Arc<dyn AgentPeer>>>,
     delay_budget: DelayBudget,
@@ -124,7 +125,7 @@ impl ConfiguredSession {
     }
 
     /// Notes a change that a source announces. Returns true if the agent must be told now: a snapshot of tools does not
-    /// change during a session, and where the session follows changes, a refresh tells the agent of the result.
+    /// change during a session, and where the session follows changes, a refresh notifies the agent of the result.
     pub(super) fn changed(&self, upstream: &Arc<Upstream>, method: &Method) -> bool {
         match method {
             Method::NotificationsToolsListChanged if self.follows_tools(upstream) => {
@@ -140,7 +141,7 @@ impl ConfiguredSession {
         }
     }
 
-    /// Passes a notification of a source that belongs to no call to the agent, if it must be told.
+    /// Passes a notification that belongs to no call on to the agent, if the agent must be told.
     async fn notify_agent(&self, upstream: &Arc<Upstream>, notification: Notification) {
         if !self.changed(upstream, &notification.method) {
             return;
@@ -153,7 +154,7 @@ impl ConfiguredSession {
         }
     }
 
-    /// Tells a legacy agent of a change. It is told of resources that it watches, and of no other.
+    /// Notifies a legacy agent of a change. Among resources, only those that it watches count.
     pub(super) async fn tell_legacy(&self, change: Notification) {
         if !is_update(&change) || self.upstream_subscriptions.watched.admits(&change) {
             self.sink.pass(change).await;

@@ -1,5 +1,5 @@
 //! The questions of sources that the agent works on: requests for its roots, for its model, or for input from a person.
-//! They lead what the agent says of a question to the source that asked.
+//! They route the agent's messages about a question to the source that asked.
 
 use std::collections::VecDeque;
 

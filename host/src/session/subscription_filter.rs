@@ -28,7 +28,7 @@ impl SubscriptionFilter {
             filter.get("resourceSubscriptions").and_then(|uris| uris.read().ok()).unwrap_or_default();
         let mut seen = HashSet::new();
         updates.retain(|uri| seen.insert(uri.clone()));
-        // Further ones are left out of what the agent is told that it watches.
+        // Further ones are left out of the list of watched resources that the agent gets.
         updates.truncate(MAX_WATCHED);
         Ok(Self {
             tools: on("toolsListChanged"),

@@ -58,7 +58,7 @@ impl ChangeQueue {
         }
         let size = u32::try_from(size).unwrap_or(u32::MAX);
         let Ok(room) = Arc::clone(&self.room).acquire_many_owned(size).await else { return };
-        // If nobody reads, nobody is told.
+        // If nobody reads, nobody is notified.
         let _ = self.queue.send(QueuedChange { notification, _room: room }).await;
     }
 
@@ -78,7 +78,7 @@ fn size_of(notification: &Notification) -> usize {
     notification.params.as_ref().map_or(0, |params| params.as_bytes().len())
 }
 
-/// The changes that one stream is told of.
+/// The changes that one stream is notified of.
 #[derive(Clone)]
 pub(super) struct StreamWants {
     pub(super) lists: SubscriptionFilter,
@@ -86,17 +86,17 @@ pub(super) struct StreamWants {
 }
 
 impl StreamWants {
-    /// Returns what a stream wants that watches no resource yet.
+    /// Returns the wants of a stream that watches no resource yet.
     pub(super) fn of_lists(lists: SubscriptionFilter) -> Self {
         Self { lists, resources: Arc::default() }
     }
 
-    /// Returns the changes that the stream is told of, as the agent reads them.
+    /// Returns the changes that the stream is notified of, as the agent reads them.
     pub(super) fn to_json(&self) -> Json {
         SubscriptionFilter { updates: self.resources.uris(), ..self.lists.clone() }.to_json()
     }
 
-    /// Reports whether the stream is told of a change.
+    /// Reports whether the stream is notified of a change.
     pub(super) fn takes(&self, notification: &Notification) -> bool {
         if is_update(notification) { self.resources.admits(notification) } else { self.lists.takes(notification) }
     }

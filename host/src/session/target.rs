@@ -28,8 +28,8 @@ pub(super) fn names_source(params: &Params) -> bool {
 }
 
 impl SessionRequest<'_> {
-    /// Returns the item that the request is about, once the sources have listed what they offer. An item that is hidden
-    /// from the session and one that does not exist look the same.
+    /// Returns the item that the request is about, once the sources have sent their lists. An item that is hidden from
+    /// the session and one that does not exist look the same.
     pub(super) async fn target(&self) -> Result<VisibleItem, RpcError> {
         let (session, token) = (self.session, self.params.progress_token());
         session.report_installations_during(token, &*self.peer, |source| session.uses(source), self.found()).await
@@ -196,8 +196,8 @@ impl ConfiguredSession {
         admitted.find(|(other, _)| other.config.name == upstream.config.name).map(|(_, filter)| filter)
     }
 
-    /// Returns the source that an unlisted URI leads to, and the URI there. Among sources that keep their URIs as they
-    /// are, it is the one with the template that fits best, else the only one that has resources.
+    /// Returns the source that an unlisted URI leads to, and the URI there. Among sources that keep their URIs
+    /// unchanged, it is the one with the template that fits best, else the only one that has resources.
     async fn resource_source(&self, uri: &str) -> Result<Option<(Arc<Upstream>, String)>, RpcError> {
         let tools = self.listing(ItemKind::Tool).await?;
         let with_resources =

@@ -26,7 +26,7 @@ use crate::sync::Mutex;
 const MAX_TASKS: usize = 1024;
 
 /// The largest number of pages of one source's list of tasks that are read for a list of all. Sources forget tasks; one
-/// whose list never ends is faulty. A list without what is on later pages would look like one of all tasks.
+/// whose list never ends is faulty. A list without the later pages would look like one of all tasks.
 const MAX_PAGES: usize = 64;
 
 /// The most bytes of all pages of tasks that one request collects.
@@ -197,7 +197,7 @@ impl ConfiguredSession {
     }
 
     /// Returns the state of a task, with the questions that the agent may be asked. A question that was shown once is
-    /// shown as it was.
+    /// shown unchanged.
     pub(super) async fn with_task_questions(
         &self,
         upstream: &Upstream,

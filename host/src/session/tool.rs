@@ -74,8 +74,8 @@ impl ToolResult {
         Self(result)
     }
 
-    /// Reports whether the tool says that it failed (`isError`). A call that never reached the tool, or was refused, is
-    /// no result but an error.
+    /// Reports whether the tool reports a failure (`isError`). A call that never reached the tool, or was refused,
+    /// gives an error, not a result.
     #[must_use]
     pub fn is_error(&self) -> bool {
         self.0.get("isError").is_some_and(|value| value.is_true())
@@ -163,7 +163,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Reads the parameters of `notifications/progress`. `None` if they say no number.
+    /// Reads the parameters of `notifications/progress`. `None` if they contain no number.
     pub(super) fn of(params: &Json) -> Option<Self> {
         let number = |key| params.get(key).and_then(|value| value.read::<f64>().ok());
         Some(Self { progress: number("progress")?, total: number("total"), message: params.get_str("message") })

@@ -125,7 +125,7 @@ impl ConfiguredSession {
         self.add_when_listed(pending);
     }
 
-    /// Waits in the background for sources that are still being asked, and adds what they list.
+    /// Waits in the background for sources that are still being asked, and adds their lists.
     pub(super) fn add_when_listed(&self, pending: Vec<PendingSource>) {
         for PendingSource { upstream, kind, listed } in pending {
             let me = self.me.clone();
@@ -165,7 +165,7 @@ impl ConfiguredSession {
         }
     }
 
-    /// Replaces what a source offered with what it offers now, and tells the agent if that changes anything that it
+    /// Replaces a source's earlier offer with its current one, and tells the agent if that changes anything that it
     /// sees. Returns true if it does.
     async fn replace_listed(&self, upstream: &Arc<Upstream>, listed: ListedItems) -> bool {
         let _turn = self.refresh.turn.lock().await;
@@ -190,8 +190,8 @@ impl ConfiguredSession {
         changed
     }
 
-    /// Builds the list of tools again from what the sources have said, after the lock file has changed, and tells the
-    /// agent if it sees other tools now.
+    /// Builds the list of tools again from the sources' answers, after the lock file has changed, and tells the agent
+    /// if it sees other tools now.
     pub(super) async fn apply_lock_file(&self) {
         let _turn = self.refresh.turn.lock().await;
         let Some(before) = self.current_catalog().await else { return };

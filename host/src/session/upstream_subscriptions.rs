@@ -51,7 +51,7 @@ impl UpstreamSubscriptions {
         }
     }
 
-    /// Ends all subscriptions, and returns what they were to, so that they can be made again.
+    /// Ends all subscriptions, and returns their subjects, so that they can be made again.
     pub(super) fn end_all(&self) -> Vec<Followed> {
         let follows: Vec<_> = self.follows.lock().drain().collect();
         let end = |(followed, task): (Followed, AbortHandle)| {
@@ -67,7 +67,7 @@ impl UpstreamSubscriptions {
         *self.streams.lock().entry(uri.to_owned()).or_default() += 1;
     }
 
-    /// Notes that a stream is not subscribed to a resource any more. Returns true if no other one is.
+    /// Notes that a stream is no longer subscribed to a resource. Returns true if no other stream is.
     pub(super) fn stream_ended(&self, uri: &str) -> bool {
         let mut streams = self.streams.lock();
         let Some(count) = streams.get_mut(uri).filter(|count| **count > 1) else {

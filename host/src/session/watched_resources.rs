@@ -72,9 +72,9 @@ impl WatchedResources {
         uris
     }
 
-    /// Reports whether the agent may be told of this change of a resource that it watches, or of a part of one: a source
-    /// may announce a change of a sub-resource (2025-11-25, "Resources"). A change of one whose subscription is pending
-    /// is told later.
+    /// Reports whether the agent may be notified of this change to a resource that it watches, or of a part of one: a
+    /// source may announce a change of a sub-resource (2025-11-25, "Resources"). A change to a resource whose
+    /// subscription is pending is announced later.
     pub(super) fn admits(&self, change: &Notification) -> bool {
         let Some(uri) = change.params.as_ref().and_then(|params| params.get_str("uri")) else { return false };
         let mut all = self.0.lock();

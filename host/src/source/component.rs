@@ -1,4 +1,4 @@
-//! Sources that are WebAssembly components: they have no process, and reach only what is granted.
+//! Sources that are WebAssembly components: they have no process, and reach only granted resources.
 //!
 //! Each call to a component of tools or functions runs in an instance. A component that is a program
 //! ([`CommandSource`]) is spoken to like a process.
@@ -201,7 +201,7 @@ impl Source for ComponentSource {
     }
 }
 
-/// A failure of the component, in whose detail its own words may stand.
+/// A failure of the component, whose detail may contain its own words.
 fn cause(text: String, PluginFailure { code, detail }: PluginFailure) -> Cause {
     Cause::own(format!("{text}{code}")).said(": ", detail, "")
 }

@@ -31,7 +31,7 @@ pub enum SourceError {
         /// The deadline.
         seconds: u64,
     },
-    /// It said something that is not the protocol.
+    /// It sent something that violates the protocol.
     #[error(transparent)]
     Protocol(Cause),
     /// It ended, or the connection broke.
@@ -49,7 +49,7 @@ impl From<SourceError> for Delivery {
 }
 
 impl SourceError {
-    /// Returns the cause, without what it means for the source.
+    /// Returns the cause, without its meaning for the source.
     #[must_use]
     #[doc(hidden)]
     pub fn into_cause(self) -> Cause {

@@ -18,7 +18,7 @@ pub(crate) struct GivenValues {
 }
 
 impl GivenValues {
-    /// Takes the values as they are listed; reads no secret yet.
+    /// Takes the values as listed; reads no secret yet.
     pub(crate) fn new(listed: &BTreeMap<String, ConfigValue>, secrets: &SecretStore) -> Self {
         Self { listed: listed.clone(), secrets: secrets.clone() }
     }

@@ -34,7 +34,7 @@ pub(crate) type HttpSource = SupervisedSource<RemoteServer>;
 
 /// The server of a source, and how it is reached.
 pub(crate) struct RemoteServer {
-    /// How it is reached, with the headers as they were when the source was described.
+    /// The way to reach it, with the headers as of the time when the source was described.
     access: ServerAccess,
     /// The listed headers.
     given: GivenValues,
@@ -46,9 +46,9 @@ pub(crate) struct RemoteServer {
 }
 
 impl HttpSource {
-    /// Describes the source; opens nothing. `given` are the listed headers; they are sent to the origin of the
-    /// configured URL and to no other. If there is no `Authorization` among them, the login that is kept
-    /// in `data_dir` is sent. `record` records the source's events in the ledger.
+    /// Describes the source; opens nothing. `given` are the listed headers; they are sent only to the origin of the
+    /// configured URL. If there is no `Authorization` among them, the login that is kept in `data_dir` is sent.
+    /// `record` records the source's events in the ledger.
     ///
     /// # Errors
     /// [`SourceError::Start`] if the configuration has no `url`, the address may not be reached, a header is invalid,

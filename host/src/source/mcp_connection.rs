@@ -1,7 +1,7 @@
 //! One MCP connection to one source, over any transport: requests go out, answers and notifications come back.
 //!
 //! A connection that several sessions share declares no client capabilities, so a source should send no requests over
-//! it: those that come are refused, because nothing says which session they are for. The requests on a connection that
+//! it: those that come are refused, because it is unknown which session they are for. The requests on a connection that
 //! belongs to one session are put to its agent.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -92,7 +92,8 @@ impl McpConnection {
     /// Cancellation safe: dropping the future drops the connection. After an error the transport is closed.
     ///
     /// # Errors
-    /// [`SourceError`]; if the connection ended, [`Transport::exit_reason`] says what the transport knows of it.
+    /// [`SourceError`]; if the connection ended, [`Transport::exit_reason`] tells what the transport knows about the
+    /// end.
     pub(crate) async fn open(
         transport: Arc<dyn Transport>,
         deadlines: HandshakeDeadlines,

@@ -30,7 +30,7 @@ mod stderr;
 mod tests;
 
 /// The number of consecutive lines that are not messages after which the source is given up. Servers print banners, and
-/// what their installers say; clients that speak to them directly read on.
+/// their installers' output; clients that speak to them directly read on.
 const MAX_GARBAGE_LINES: usize = 1000;
 
 /// The number of characters of a line that is not a message that are shown to a person.
@@ -186,7 +186,7 @@ impl Pipe {
                  over standard input and output?"
             )))),
             SourceError::Protocol(why) => SourceError::Protocol(why.under(format!("{label}: "))),
-            // How the program ended says more than where that was noticed.
+            // The way in which the program ended tells more than the place where that was noticed.
             SourceError::Closed(why) => SourceError::Closed(self.exit_reason().unwrap_or(why)),
             error => error,
         }

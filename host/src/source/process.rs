@@ -1,8 +1,8 @@
 //! Sources that are programs, which the broker speaks to over their standard streams.
 //!
 //! A program runs in a cell: its environment consists of the broker's four variables and the listed ones, its
-//! descriptors are the three standard streams, it sees the files that are granted, and it reaches nothing on the
-//! network but what is granted. Everything in the cell ends with it.
+//! descriptors are the three standard streams, it sees only granted files, and it reaches only granted hosts on the
+//! network. Everything in the cell ends with it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -104,7 +104,7 @@ impl ProcessProgram {
 }
 
 impl std::fmt::Debug for ProcessProgram {
-    // The other fields say nothing.
+    // The other fields add nothing.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ProcessProgram")
             .field("name", self.process_cell.source())

@@ -1,10 +1,10 @@
 //! The supervision of sources with a connection: a connection is made when it is first needed, watched, and made again
 //! when it has broken.
 //!
-//! [`machine`] says when a connection may be tried, a [`slot`] is a place where one is kept, and [`drive`] is the task
-//! that makes and watches it. A source has one shared connection slot, and one for each session that cannot share.
-//! [`eras`] says in which era of the protocol a connection is made; a source that speaks both may have a second shared
-//! slot, which legacy agents use.
+//! [`machine`] decides when a connection may be tried, a [`slot`] is a place where one is kept, and [`drive`] is the
+//! task that makes and watches it. A source has one shared connection slot, and one for each session that cannot share.
+//! [`eras`] decides in which era of the protocol a connection is made; a source that speaks both may have a second
+//! shared slot, which legacy agents use.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -90,7 +90,7 @@ pub(crate) enum TransportError {
 }
 
 impl TransportError {
-    /// Returns what happened, apart from what it means for the connection.
+    /// Returns the cause, without its meaning for the connection.
     pub(crate) fn into_cause(self) -> Cause {
         match self {
             Self::NotSent(cause) | Self::TooComplex(cause) | Self::Garbage(cause) | Self::Closed(cause) => cause,

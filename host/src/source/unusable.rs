@@ -1,5 +1,5 @@
-//! A source that cannot be created as it is configured, for example because its secret is not set or its component
-//! cannot be loaded. Every request to it fails; other sources are not affected.
+//! A source that cannot be created as configured, for example because its secret is not set or its component cannot be
+//! loaded. Every request to it fails; other sources are not affected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::call::{Cause, Outcome};
 use crate::gate::Permit;
 use crate::item::ItemKind;
 
-/// A source that cannot be made as it is configured.
+/// A source that cannot be created as configured.
 #[derive(Debug)]
 pub(crate) struct UnusableSource {
     cause: Cause,

@@ -1,4 +1,4 @@
-//! Tests with a collector of their own, which decodes what it gets with OpenTelemetry's message types.
+//! Tests with their own collector, which decodes its input with OpenTelemetry's message types.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::net::SocketAddr;

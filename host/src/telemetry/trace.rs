@@ -1,4 +1,4 @@
-//! A span's place in a trace, as it is written in `traceparent` (W3C Trace Context, version 00).
+//! A span's place in a trace, as written in `traceparent` (W3C Trace Context, version 00).
 
 use std::fmt;
 

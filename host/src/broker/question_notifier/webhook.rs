@@ -1,6 +1,6 @@
-//! Messages about questions to a server of the operator, signed as Standard Webhooks 1.0.0 says: the receiver checks
-//! `webhook-signature` over `webhook-id`, `webhook-timestamp` and the body, and refuses an old time or an id that it
-//! has seen.
+//! Messages about questions to a server of the operator, signed as Standard Webhooks 1.0.0 specifies: the receiver
+//! checks `webhook-signature` over `webhook-id`, `webhook-timestamp` and the body, and refuses an old time or an id
+//! that it has seen.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -147,7 +147,7 @@ impl SourceBuilder<'_> {
         Digest::of(format!("{:?}\n{values:?}\n{component:?}", self.config).as_bytes())
     }
 
-    /// Makes the source that stands for one that cannot be made.
+    /// Creates the stand-in for a source that cannot be created.
     pub(super) fn unusable(&self, error: BuildError) -> BuiltSource {
         let cause = match error {
             BuildError::Source { error, .. } => error.into_cause(),
@@ -294,12 +294,12 @@ fn bytes(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Returns names with their values as they are written.
+/// Returns names with their values as written.
 fn pairs(values: &BTreeMap<String, ConfigValue>) -> Vec<serde_json::Value> {
     values.iter().map(|(name, value)| json!([name, written(value)])).collect()
 }
 
-/// Returns a value as it is written in the configuration: secrets by name, so that a rotated secret is the same source.
+/// Returns a value as written in the configuration: secrets by name, so that a rotated secret is the same source.
 fn written(value: &ConfigValue) -> serde_json::Value {
     match value {
         ConfigValue::Plain(text) => json!(text),

@@ -24,7 +24,7 @@ pub(super) struct SourceLabels {
 }
 
 impl SourceLabels {
-    /// Returns the labels that the configuration states, or else those that follow from what it grants.
+    /// Returns the labels that the configuration states, or else those that follow from its grants.
     pub(super) fn of(config: &SourceConfig) -> Self {
         if let Some(stated) = &config.labels {
             let stated: Arc<[String]> = stated.as_slice().into();
@@ -87,7 +87,7 @@ impl Upstream {
     }
 }
 
-/// Reports whether strangers may write what the source says.
+/// Reports whether strangers may have written the source's output.
 fn reaches_network(config: &SourceConfig) -> bool {
     !is_in_a_cell(config) || !config.cell.network.is_empty()
 }
@@ -96,8 +96,8 @@ fn is_in_a_cell(config: &SourceConfig) -> bool {
     matches!(config.endpoint, Endpoint::Command { .. } | Endpoint::Component { .. })
 }
 
-/// Reports whether the source is granted files, values that are secret, or a capability: a store holds what callers
-/// said, and a caller's name is that of a person.
+/// Reports whether the source is granted files, values that are secret, or a capability: a store holds callers' texts,
+/// and a caller's name identifies a person.
 fn is_granted_private(config: &SourceConfig) -> bool {
     let secret = |(name, value): (&String, &ConfigValue)| match value {
         ConfigValue::Secret(_) => true,

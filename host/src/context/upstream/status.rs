@@ -23,8 +23,8 @@ impl Upstream {
         self.last.lock().remarks.clone()
     }
 
-    /// Returns what the source may touch, and what enforces each limit. `None` for a source that runs elsewhere, and
-    /// for a process before its first start.
+    /// Returns the source's access, and the mechanism that enforces each limit. `None` for a source that runs
+    /// elsewhere, and for a process before its first start.
     pub(crate) fn cell(&self) -> Option<serde_json::Value> {
         #[cfg(feature = "process")]
         if let Some(described) = self.process_cell.as_ref().and_then(|process_cell| process_cell.described()) {

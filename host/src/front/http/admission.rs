@@ -95,7 +95,7 @@ pub(crate) struct Admission {
     issued: Option<Issued>,
 }
 
-/// The tokens of an issuer: how they are verified, and what they are issued for.
+/// The tokens of an issuer: their verification, and the audience that they are issued for.
 struct Issued {
     verifier: JwtVerifier,
     issuer: String,

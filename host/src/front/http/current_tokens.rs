@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::file_stamp::FileStamp;
 use crate::secret::SecretStore;
 
-/// The time for which the files count as unchanged once they were looked at.
+/// The time for which the files count as unchanged after a check.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The tokens, and the configuration that names them.

@@ -35,7 +35,7 @@ pub enum FrontError {
         /// The system's error.
         error: io::Error,
     },
-    /// No token is configured, nor `dangerous-no-token`.
+    /// Neither a token nor `dangerous-no-token` is configured.
     #[error("the HTTP front has no bearer token; set `token` under [serve], or `dangerous-no-token = true`")]
     NoToken,
     /// No token is asked for, and other machines can reach the address.

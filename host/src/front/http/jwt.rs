@@ -151,7 +151,7 @@ impl JwtVerifier {
         if named.all(|other| other == first) { Ok(first.clone()) } else { Err(TokenDenial::NoProfile) }
     }
 
-    /// Returns the key that the header names. Requests the keys anew if it is not among them or they are old.
+    /// Returns the key that the header names. Requests the keys again if it is not among them or they are old.
     async fn key(&self, header: &Header) -> Result<DecodingKey, TokenDenial> {
         if let Some(key) = self.keys().find(header, FRESH) {
             return Ok(key);

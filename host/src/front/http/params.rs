@@ -7,8 +7,8 @@ use super::headers;
 use crate::protocol::Json;
 use crate::protocol::param_header::{self, MirroredArgument};
 
-/// Compares the headers of a `tools/call` with those arguments that the tool's schema wants repeated in headers, if the
-/// tool is among those that want any.
+/// Compares the headers of a `tools/call` with those arguments that the tool's schema requires to be repeated in
+/// headers, if it requires any.
 ///
 /// # Errors
 /// The disagreement, without the values, which are payload.

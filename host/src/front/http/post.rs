@@ -21,7 +21,7 @@ use crate::front::protocol::{NextStep, method_not_found, modern};
 use crate::protocol::{Era, Message, Method, Notification, Request, Response as JsonRpcResponse, RpcError, header};
 use crate::shared_limit::LimitShare;
 
-/// The time for which a body may arrive until its caller is admitted anew: a token may have expired meanwhile.
+/// The time that a body may take to arrive before its caller is admitted again: a token may have expired meanwhile.
 const ADMITTED_FOR: Duration = Duration::from_secs(1);
 
 pub(crate) async fn post(

@@ -68,7 +68,7 @@ impl HttpRefusal {
         self
     }
 
-    /// Returns a 503 for a request for which there is no room now, but soon will be.
+    /// Returns a 503 for a request for which there is no room now, but will be soon.
     pub(crate) fn busy(message: String) -> Self {
         let mut refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, RpcError::INTERNAL, message);
         refusal.header = Some((RETRY_AFTER, HeaderValue::from_static("1")));
@@ -155,7 +155,7 @@ pub(crate) async fn work(
         }
         drop(used);
     };
-    // Most calls send nothing but their answer, and need no task of their own.
+    // Most calls send nothing but their answer, and need no separate task.
     let mut call = InlineCall { call: Some(call.boxed()), cancel: streams.is_none() };
     let first = async {
         tokio::select! {
@@ -209,7 +209,7 @@ impl InlineCall {
         }
     }
 
-    /// Gives the rest of the call a task of its own. The returned guard is to be held for as long as the agent listens.
+    /// Moves the rest of the call to a separate task. The returned guard must be held for as long as the agent listens.
     fn move_to_task(&mut self) -> Option<AbortOnDrop> {
         let call = self.call.take()?;
         // If the runtime is just being dropped, there is none to continue in, and the call is dropped with it.

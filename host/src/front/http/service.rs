@@ -49,13 +49,13 @@ impl HttpFront {
     /// `/healthz`, `/metrics` and `/approvals` below the path at which it is mounted, and checks what
     /// [`HttpFront::bind`] checks: the `Host` of a request must be a loopback name with the port of `listen`, or one of
     /// `hosts` under `[serve]`, its `Origin` one of `origins`, and its token one of those that `[serve]` names. A
-    /// request whose extensions hold an [`AuthenticatedCaller`] needs no token. `listen` says where the program
+    /// request whose extensions hold an [`AuthenticatedCaller`] needs no token. `listen` names where the program
     /// listens; nothing is bound to it.
     ///
     /// Limits on connections, heads and time are those of the program's server. The ledger records the peer of a
     /// request that is turned away if the server adds `ConnectInfo<SocketAddr>` to it, and otherwise `0.0.0.0`. With
-    /// `dangerous-no-token`, a request is answered only if that says that it comes from this machine. With
-    /// `[serve.jwt]`, route `/.well-known/oauth-protected-resource` and what is below it to the service too: clients
+    /// `dangerous-no-token`, a request is answered only if that shows that it comes from this machine. With
+    /// `[serve.jwt]`, route `/.well-known/oauth-protected-resource` and everything below it to the service too: clients
     /// look for it at the root of the host.
     ///
     /// Stop the server before the broker: when the broker shuts down, open calls are answered with an error, and

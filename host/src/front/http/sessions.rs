@@ -24,7 +24,7 @@ use crate::shared_limit::{PrincipalRoom, SharedLimit};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The largest number of sessions that the front holds, of each era. Each costs some kilobytes; a client that loses its
-/// ids and begins anew with every request must not exhaust the broker's memory.
+/// ids and starts over with every request must not exhaust the broker's memory.
 pub(crate) const MAX_SESSIONS: usize = 10_000;
 
 /// The largest number of sessions that one principal may have, of each era, so that there is always room for another
@@ -98,7 +98,7 @@ impl Sessions {
         let id = session_id(headers)?;
         let session = self.legacy.get(id).filter(|session| session.caller == *caller).ok_or_else(unknown)?;
         if session.agent.ended() {
-            // A client begins anew only if its session is not known any more.
+            // A client starts over only if its session is no longer known.
             self.legacy.lock().remove(id);
             return Err(unknown());
         }

@@ -1,8 +1,8 @@
 //! The event streams of one legacy session, which an agent can resume where they broke.
 //!
 //! The id of an event is its stream and its place in it. A stream's latest messages are kept, so that a GET that names
-//! the last event that arrived gets what came after it, and then what is still to come: no event twice, and none of
-//! another stream. Specification: MCP 2025-11-25, "Streamable HTTP: Resumability and Redelivery".
+//! the last event that arrived gets all later ones, including future ones: no event twice, and none of another stream.
+//! Specification: MCP 2025-11-25, "Streamable HTTP: Resumability and Redelivery".
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::shared_limit::{LimitShare, PrincipalRoom};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The largest part of a stream's latest messages that is kept, in bytes and in messages. Progress and logs of a long
-/// call fit; a result that is larger than all of it cannot be delivered twice.
+/// call fit; a result that is larger than that cannot be delivered twice.
 const MAX_KEPT_BYTES: usize = 1024 * 1024;
 const MAX_KEPT: usize = 256;
 

@@ -42,7 +42,7 @@ pub enum TokenError {
         /// The cause.
         error: SecretError,
     },
-    /// Two callers have the same token, so that they could not be told apart.
+    /// Two callers have the same token, so that they could not be distinguished.
     #[error("caller `{0}` under [serve] has the same token as another caller; give each caller its own")]
     Shared(String),
     /// The token for metrics is also a caller's, so that this caller could read them.
@@ -81,7 +81,7 @@ pub(super) struct Holder {
     pub(super) mark: TokenMark,
 }
 
-/// The mark by which a token is told from others of the same holder, without telling what it is.
+/// The mark that distinguishes a token from others of the same holder, without revealing it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct TokenMark(u64);
 
@@ -214,8 +214,8 @@ pub(super) fn usable(config: &Config) -> AccessTokens {
     })
 }
 
-/// Says what is wrong with the tokens that a configuration names, without making one: those that cannot be used, with which
-/// no front starts, and those that can be guessed.
+/// Returns the problems of the tokens that a configuration names, without making one: those that cannot be used, with
+/// which no front starts, and those that can be guessed.
 #[must_use]
 pub fn problems(config: &Config) -> Vec<ServingProblem> {
     let mut refused = Vec::new();

@@ -18,7 +18,7 @@ use crate::front::outgoing::MessageSender;
 /// time.
 pub(crate) const MAX_ASKS: usize = 64;
 
-/// The agent, as it is reached for one open call, or for messages that belong to no call.
+/// The channel to the agent for one open call, or for messages that belong to no call.
 pub(crate) struct AgentChannel {
     out: MessageSender,
     era: Era,
@@ -192,7 +192,7 @@ impl Drop for Ask {
         self.asks.lock().asks.remove(&self.number);
         let params = Json::of(&serde_json::json!({ "requestId": self.number }));
         let withdrawn = Notification { method: Method::NotificationsCancelled.to_owned(), params: Some(params) };
-        // Best effort: an agent that is too slow to be told keeps the question, and its answer is dropped.
+        // Best effort: an agent that is too slow to be notified keeps the question, and its answer is dropped.
         self.out.try_send(Message::Notification(withdrawn));
     }
 }

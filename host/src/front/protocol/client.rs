@@ -77,7 +77,8 @@ impl ClientInfo {
     }
 }
 
-/// Returns the capabilities that are part of a request as they are kept: without the rest of it, if that is large.
+/// Returns the capabilities in a request in the form in which they are kept: without the rest of the request, if that
+/// is large.
 fn kept(request: Option<&Json>, capabilities: Json) -> Result<Json, RpcError> {
     if request.is_none_or(|request| request.as_bytes().len() <= MAX_CAPABILITIES_BYTES) {
         return Ok(capabilities);
@@ -94,7 +95,7 @@ pub(crate) fn meta_version(params: Option<&Json>) -> Option<String> {
     params?.get("_meta")?.get_str(meta::PROTOCOL_VERSION)
 }
 
-/// Returns the error for a request with another version, which says which versions are served.
+/// Returns the error for a request with another version, which lists the versions that are served.
 pub(crate) fn unsupported(requested: &str) -> RpcError {
     let requested: String = requested.chars().take(32).collect();
     RpcError::new(RpcError::UNSUPPORTED_VERSION, format!("protocol version {requested:?} is not served here"))

@@ -12,7 +12,7 @@ pub(super) fn spoken(era: Era, method: &Method, answer: Answer) -> Answer {
     }
 }
 
-/// Adds `resultType`, and how long a result may be cached: a modern client needs both, a legacy source says neither.
+/// Adds `resultType`, and how long a result may be cached: a modern client needs both, a legacy source states neither.
 fn modern(method: &Method, result: Json) -> Json {
     let (complete, zero, private) = (Json::of(&"complete"), Json::of(&0), Json::of(&"private"));
     let [kind, ttl, scope] = result.get_all(["resultType", "ttlMs", "cacheScope"]);
@@ -40,7 +40,7 @@ fn modern_error(method: &Method, error: Json) -> Json {
     code.unwrap_or(error)
 }
 
-/// Removes what only a modern source says.
+/// Removes the members that only a modern source sends.
 fn legacy(method: &Method, result: Json) -> Json {
     let [kind, ttl, scope, meta] = result.get_all(["resultType", "ttlMs", "cacheScope", "_meta"]);
     let cached = method.is_cacheable();

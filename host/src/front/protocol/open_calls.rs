@@ -38,7 +38,7 @@ impl OpenCalls {
     /// Adds a call. `channel` is the agent's channel, which notes whether a source may have the call.
     ///
     /// # Errors
-    /// If the agent already has an open call with that id: the answers could not be told apart.
+    /// If the agent already has an open call with that id: the answers could not be distinguished.
     pub(crate) fn open(
         &self,
         id: Id,

@@ -1,4 +1,4 @@
-//! The call that a person is asked about, and the question that is made of it.
+//! The call that a person is asked about, and the question made from it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ pub(in crate::gate) struct ApprovalQuestion<'a> {
     pub(in crate::gate) out_of_band: bool,
     /// True if an entry in the lock file would be enough to make the question needless.
     pub(in crate::gate) lock_settles: bool,
-    /// The amount of detail that the ledger keeps of what plugins say.
+    /// The amount of detail that the ledger keeps of plugins' messages.
     pub(in crate::gate) record: Detail,
 }
 

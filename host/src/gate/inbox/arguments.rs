@@ -1,17 +1,17 @@
-//! The arguments of an open question: their text, and what lists and events show of it.
+//! The arguments of an open question: their text, and the part that lists and events show.
 
 use super::super::excerpt::{excerpt, shorten_strings};
 use crate::protocol::Json;
 
-/// The largest arguments, in bytes, that lists and events show whole. Each of them makes a tree of what is shown, which
+/// The largest arguments, in bytes, that lists and events show whole. Each parses the shown part into a tree, which
 /// takes many times its bytes, and up to 256 questions are open.
 const MAX_LISTED_BYTES: usize = 16 * 1024;
 
 /// The most characters of one string in arguments that are shown shortened.
 const MAX_STRING: usize = 200;
 
-/// The most characters of arguments that are still too large when their strings are shortened: with four bytes each
-/// they are as large as what is shown whole.
+/// The most characters to show of arguments that are too large even with shortened strings: with four bytes each they
+/// take as much as arguments that are shown whole.
 const MAX_TEXT: usize = MAX_LISTED_BYTES / 4;
 
 /// The largest arguments, in bytes, that are parsed into a tree for the one question that is shown.

@@ -50,8 +50,8 @@ pub enum InboxError {
     /// The name of the person is a word by which the broker names itself in the ledger.
     #[error("an answer cannot be given by {0:?}, which stands for the broker itself in the ledger: give another name")]
     Reserved(String),
-    /// A question was not opened, because too many are open or their arguments are too large. The text says which limit
-    /// is reached, and what to do.
+    /// A question was not opened, because too many are open or their arguments are too large. The text names the limit
+    /// that is reached, and what to do.
     #[error("{0}")]
     Full(String),
     /// The answer could not be recorded.

@@ -81,7 +81,7 @@ impl EventSubscribers {
         WeakSubscribers(Arc::downgrade(&self.0))
     }
 
-    /// Ends all receivers, once they have read what they have not read yet.
+    /// Ends all receivers, once they have read their unread events.
     pub(super) fn close(&self) {
         drop(self.0.lock().take());
     }

@@ -167,7 +167,7 @@ impl OpenQuestion {
         self.shown(arguments, cut)
     }
 
-    /// Returns the question as it is now, with what is shown of its arguments.
+    /// Returns the question as it is now, with the shown part of its arguments.
     pub(super) fn shown(&self, arguments: Value, cut: bool) -> Question {
         let waiting = self.waiting.load(Ordering::SeqCst);
         Question { arguments, cut, waiting, expires_in: self.expires_in(), ..self.terms.summary.clone() }

@@ -98,7 +98,7 @@ fn shortened(question: &Question, max: usize) -> Value {
 
 fn with_short_texts(question: &Question, max: usize) -> Question {
     let text = |text: &str| excerpt(text, max).into_owned();
-    // Two questions are about the same only if these are equal, so what is left out of them still counts.
+    // Two questions are about the same only if these are equal, so omitted parts still count.
     let identity = |whole: &str| match excerpt(whole, max) {
         short if short == whole => short.into_owned(),
         short => format!("{short} ({})", Digest::of(whole.as_bytes())),

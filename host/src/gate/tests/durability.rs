@@ -16,7 +16,7 @@ struct Case {
 const NO_EFFECT: Case =
     Case { durability: Durability::Effects, harmless_cell: true, risk: Risk::Harmless, resumed: false };
 
-/// Returns what the intent of a call says of its durability.
+/// Returns the durability that the intent of a call states.
 async fn recorded(case: Case) -> serde_json::Value {
     let bench = Bench::new().await;
     let peer: Arc<dyn AgentPeer> = Arc::new(Agent(Elicitation::None));

@@ -40,7 +40,7 @@ fn globs_that_are_too_much_restore_nothing_and_break_nothing() {
         let placeholder = keeper.protect("p", "secret", restore_to);
         let call = view(&format!(r#"{{"to":"{placeholder}"}}"#)).call;
         assert!(vault.restore(&call.arguments, &call).is_none(), "{placeholder}");
-        // The vault still keeps what is reasonable.
+        // The vault still keeps values of reasonable size.
         let placeholder = keeper.protect("p", "secret", vec!["files__*".to_owned()]);
         let call = view(&format!(r#"{{"to":"{placeholder}"}}"#)).call;
         assert_eq!(vault.restore(&call.arguments, &call).unwrap().as_str(), r#"{"to":"secret"}"#);

@@ -49,7 +49,7 @@ fn arguments_that_repeat_a_block_of_every_result_are_looked_up_in_one_pass() {
 
 #[test]
 fn arguments_that_decode_to_much_more_than_they_are_count_as_not_traced() {
-    // Each alignment of this text is readable, and so is what it decodes to.
+    // Each alignment of this text is readable, and so is its decoding.
     let arguments = json!({ "text": "zMzM".repeat(60_000), "key": KEY });
     let session = session();
     let first = call(&session, "out", &[], &arguments);

@@ -69,7 +69,7 @@ fn alternatives_in_alternatives_end_the_search_for_the_one_that_fits() {
     assert_eq!(repaired.restored(&json!({ "x": sent })), json!({ "x": sent }));
 }
 
-/// Returns an object with so many properties.
+/// Returns an object with this many properties.
 fn many(count: usize, property: &Value) -> Value {
     (0..count).map(|n| (format!("p{n}"), property.clone())).collect::<Members>().into()
 }

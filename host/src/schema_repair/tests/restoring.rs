@@ -124,7 +124,7 @@ fn members_that_a_source_leaves_open_are_corrected_and_never_read_as_paths() {
 
 // Each of the following arguments takes minutes, or gigabytes, if nothing counts the steps.
 
-/// Returns an object with so many members that no schema here names.
+/// Returns an object with this many members that no schema here names.
 fn unnamed(count: usize) -> Value {
     (0..count).map(|n| (format!("n{n}"), json!("1"))).collect::<Members>().into()
 }

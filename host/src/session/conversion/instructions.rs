@@ -1,5 +1,6 @@
 //! Marks text that reads like an instruction to a model: a note stands before it. Nothing is taken away, and nobody is
-//! kept from reading it. What the rules miss is not marked, so a text without a note is no safer than it was.
+//! kept from reading it. Instructions that the rules miss are not marked, so a text without a note is no safer than
+//! before.
 
 use std::collections::BTreeSet;
 

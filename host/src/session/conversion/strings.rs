@@ -1,10 +1,10 @@
-//! Rewrites the strings within a result and leaves every other byte as it is.
+//! Rewrites the strings within a result and leaves every other byte unchanged.
 
 use crate::protocol::Json;
 
 /// A string in a result.
 pub(super) struct PlacedString<'a> {
-    /// What the string says. Half of a surrogate pair is a replacement character.
+    /// The content of the string. Half of a surrogate pair is a replacement character.
     pub(super) text: &'a str,
     /// True if it is the address of an icon, which clients fetch.
     pub(super) is_icon: bool,
@@ -25,7 +25,7 @@ struct Around {
 }
 
 impl Around {
-    /// Returns what is around the parts of a member.
+    /// Returns the context of the parts of a member.
     fn within(self, key: &str) -> Self {
         Self {
             icons: self.icons || key == "icons",
@@ -40,7 +40,7 @@ impl Around {
 pub(super) fn rewritten(json: &Json, mut rewrite: impl FnMut(&PlacedString<'_>) -> Option<String>) -> Option<Json> {
     let text = json.as_str();
     let (mut out, mut copied, mut at) = (String::new(), 0, 0);
-    // The last key, and what is around each list and object that this place is in.
+    // The last key, and the context of each list and object that this place is in.
     let (mut key, mut around) = (String::new(), Vec::<Around>::new());
     while let Some(b) = text.as_bytes().get(at) {
         match b {

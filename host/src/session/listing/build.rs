@@ -61,7 +61,7 @@ struct DecidedItems {
 }
 
 impl ConfiguredSession {
-    /// Builds the list that the session may see from what its sources have said. `first` is true if the session has
+    /// Builds the list that the session may see from the answers of its sources. `first` is true if the session has
     /// seen no earlier list.
     ///
     /// # Errors
@@ -159,8 +159,8 @@ impl ConfiguredSession {
         decided
     }
 
-    /// Records what the scanner has found in what the sources say. Returns the sources whose instructions the session
-    /// does not see for it.
+    /// Records the scanner's findings in the sources' texts. Returns the sources whose instructions the session does
+    /// not see for it.
     fn record_findings(&self, answered: &[ListResult], lock: &Lockfile) -> HashSet<SourceName> {
         let said = |listed: &ListedItems| listed.met.as_ref().and_then(|met| met.instructions.clone());
         let mut quarantined_instructions = HashSet::new();
@@ -201,7 +201,7 @@ impl ConfiguredSession {
     /// Merges all lists under exposed names, without those that are contested, which it returns.
     ///
     /// # Errors
-    /// If a required source contests a name: nothing is served on a part of what it offers.
+    /// If a required source contests a name: nothing is served with only a part of its offer.
     fn merged(&self, offered: &Offered<'_>, kind: ItemKind) -> Result<(Catalog, Vec<ContestedName>), Cause> {
         let lists = offered.usable.iter().map(|(_, _, list)| list.items.to_vec());
         let (catalog, mut contested) = Catalog::merge(lists);

@@ -85,7 +85,7 @@ impl RunningProgram for RunningCommand {
 }
 
 impl std::fmt::Debug for ComponentProgram {
-    // The other fields hold secrets or say nothing.
+    // The other fields hold secrets or add nothing.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ComponentProgram").field("command", &self.command).finish_non_exhaustive()
     }

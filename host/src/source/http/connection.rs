@@ -17,7 +17,7 @@ use crate::source::transport::{Transport, TransportError};
 const NAME: &str = "evaluated";
 
 /// A connection to a server at a URL, over which a program speaks MCP itself, message by message: to judge a server,
-/// not to use it. It carries no credentials, and reaches nothing but the origin of the URL.
+/// not to use it. It carries no credentials, and reaches only the origin of the URL.
 pub struct HttpConnection {
     transport: Arc<dyn Transport>,
     url: Url,

@@ -27,8 +27,8 @@ const STREAM_END: Duration = Duration::from_secs(1);
 /// The most attempts in a row to resume a stream that broke.
 const MAX_RESUMES: u32 = 5;
 
-/// The pause before a stream is resumed: at first and at most, if the server does not say; and the bounds on what the
-/// server may say.
+/// The pause before a stream is resumed: at first and at most, if the server does not set it; and the bounds on what
+/// the server may set.
 const RETRY: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 const MIN_RETRY: Duration = Duration::from_millis(100);
@@ -44,7 +44,7 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// Sends the message and delivers its answer. `left` says whether the message is on its way.
+    /// Sends the message and delivers its answer. `left` tells whether the message is on its way.
     ///
     /// # Errors
     /// [`EgressError`] only if the message certainly was not sent.
@@ -101,7 +101,7 @@ impl Exchange {
                     self.shared.deliver(Ok(Message::Response(Response { id: Some(id.clone()), answer }).into())).await;
                 }
                 Ok(_) => self.garbage(id, "a message that is not the answer to the request".into()).await,
-                // A parser may repeat what it did not expect.
+                // A parser may repeat the unexpected input.
                 Err(error) => self.garbage(id, Cause::own("").said("", error.to_string(), "")).await,
             },
             Err(BodyError::TooLarge(size)) => self.too_large(id, size).await,
@@ -118,7 +118,7 @@ impl Exchange {
                 StreamEnd::TooLarge(size) => return self.too_large(id, size).await,
                 StreamEnd::Closed(why) => why,
             };
-            // Resuming is not sending again: the server has said where the rest of the answer can be fetched.
+            // Resuming is not sending again: the server has named the place of the rest of the answer.
             match Box::pin(self.resume(&mut events)).await {
                 Some(next) => response = next,
                 None => return self.report_lost(why).await,
@@ -157,7 +157,7 @@ impl Exchange {
         let (source, url) = (&self.shared.source, &self.shared.url);
         let instead = status::error(source, url, &response, advice.as_deref(), authorization);
         if advice.is_some() {
-            // The advice to log in is more helpful than what the server says.
+            // The advice to log in is more helpful than the server's message.
             return self.answer(id, &instead).await;
         }
         let given = match body(response, MAX_ERROR_BYTES).await {
@@ -262,7 +262,7 @@ pub(super) async fn listen(shared: &Arc<TransportShared>) {
     }
 }
 
-/// Returns how long the server wants a client to wait, or `usual` if it has not said.
+/// Returns how long the server wants a client to wait, or `usual` if it has not set that.
 fn pause(events: &SseParser, usual: Duration) -> Duration {
     events.retry().map_or(usual, |retry| retry.clamp(MIN_RETRY, MAX_RETRY))
 }

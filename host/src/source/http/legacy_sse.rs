@@ -106,7 +106,7 @@ impl Transport for LegacySse {
             Ok(response) => {
                 let (at, status) = (self.shared.shown(), response.status());
                 match message {
-                    // An error on the server's side does not say what it had done before.
+                    // An error on the server's side does not tell what the server had done before.
                     Message::Request(request) if !status.is_client_error() => {
                         let reason = Cause::own(format!("`{at}` answered with status {}", status.as_u16()));
                         self.shared.deliver(Err(TransportError::Lost { id: request.id.clone(), reason })).await;

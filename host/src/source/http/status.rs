@@ -30,8 +30,8 @@ impl SubstituteAnswer {
     }
 }
 
-/// Returns the error for a status that is not a success, if the server gave none of its own. `advice` says what helps,
-/// if that is known. `authorization` is the header that the source was given.
+/// Returns the error for a status that is not a success, if the server gave none of its own. `advice` names the remedy,
+/// if one is known. `authorization` is the header that the source was given.
 pub(super) fn error(
     source: &SourceName,
     asked: &Url,

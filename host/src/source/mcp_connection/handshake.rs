@@ -15,7 +15,7 @@ use crate::protocol::{Answer, Era, Json, Message, Method, Notification, RpcError
 use crate::source::SourceError;
 use crate::source::transport::LOGIN;
 
-/// The most bytes that are kept of what a source says about itself: its name, its capabilities and its instructions.
+/// The most bytes that are kept of a source's description of itself: its name, its capabilities and its instructions.
 /// Each of its connections keeps them.
 const MAX_SELF_DESCRIPTION_BYTES: usize = 1024 * 1024;
 
@@ -36,7 +36,7 @@ pub(crate) struct HandshakeDeadlines {
     pub(crate) whole: Duration,
 }
 
-/// The longest time that a source may take to say what it is and to list its tools: longer than one slow step, and
+/// The longest time that a source may take to describe itself and to list its tools: longer than one slow step, and
 /// shorter than agents wait for the broker, because a session begins only when all its sources have been discovered.
 const WHOLE: Duration = Duration::from_secs(45);
 
@@ -267,7 +267,7 @@ fn capabilities(answer: &Json) -> Json {
 pub(super) fn refused(method: &Method, error: &Json) -> SourceError {
     let message = error.get_str("message").unwrap_or_default();
     if wants_login(error) {
-        // Most often the transport's own message, which says what to do; but a source may send the same code.
+        // Most often the transport's own message, which tells what to do; but a source may send the same code.
         let said = crate::escape::escape_hidden(&message).into_owned();
         return SourceError::Start(Cause::own(LOGIN_WANTED).replace_with_source_words(said));
     }

@@ -57,8 +57,8 @@ pub(super) async fn list(
         let kept = |item: Json| if item.as_bytes().len() > MAX_DEFINITION_BYTES { item } else { item.detached() };
         items.extend(items_of(kind, &page)?.into_iter().map(kept));
         let others = || page.edited(&[(kind.member(), Some(&nothing)), ("nextCursor", None)]);
-        // A list asks nobody: what a parser may take for a question is left out with all other members besides the
-        // items.
+        // A list asks nobody: a member that a parser may take for a question is left out with all other members besides
+        // the items.
         let small = |all: &Json| all.as_bytes().len() <= MAX_DEFINITION_BYTES;
         let kept = |all: &Json| small(all) && !AskingMembers::of(all, |_, _| {}).asks();
         other_members = other_members.or_else(|| others().filter(kept));

@@ -10,7 +10,8 @@ use crate::protocol::meta::{
 use crate::protocol::revision::MODERN;
 use crate::protocol::{Era, Json};
 
-/// The member in which an agent says for whom it calls, and those of its parts that `context` lists by their own names.
+/// The member in which an agent states for whom it calls, and those of its parts that `context` lists by their own
+/// names.
 const DEPS: &str = "deps";
 const PARTS_OF_DEPS: [&str; 2] = ["user_context", "request_id"];
 

@@ -122,7 +122,7 @@ async fn notify(shared: &McpConnectionState, notification: Notification, stream_
         // A change concerns all sessions, unless the message belongs to a subscription.
         method if subscription(params).is_none() && is_change(method) => announce_change(shared, &notification).await,
         Method::NotificationsElicitationComplete => complete_elicitation(shared, notification).await,
-        // An agent may be lenient: `notifications/Cancelled` counts as what it looks like.
+        // An agent may be lenient: `notifications/Cancelled` counts as `notifications/cancelled`.
         method @ Method::Unknown(_) if method.is_reserved() => shared.count_stray("notification"),
         _ => relay_to_call(shared, notification, stream_of).await,
     }
@@ -150,7 +150,7 @@ fn withdraw(shared: &McpConnectionState, params: Option<&Json>) {
     match (withdrawn, id.and_then(|id| id.as_number())) {
         (Some(question), _) => question.abort(),
         // Any other number is that of a question which the source withdraws although it has just been answered, and
-        // says nothing about the broker's own request of that number.
+        // tells nothing about the broker's own request of that number.
         (None, Some(id)) if shared.pending().is_subscription(id) => {
             lose(shared, &Id::number(id), "the source ended it".into());
         }
@@ -169,7 +169,7 @@ async fn announce_change(shared: &McpConnectionState, notification: &Notificatio
     if let Some(owner) = &owner {
         owner.notify(source.as_str(), notification.clone()).await;
     }
-    // Sessions that share connections are told here. For them a change of a list counts even if it arrived on a
+    // Sessions that share connections are notified here. For them a change of a list counts even if it arrived on a
     // session's own connection.
     if owner.is_none() || of_list {
         subscribers.notify(source, notification).await;
@@ -273,8 +273,8 @@ async fn put_to_agent(
     }
 }
 
-/// Asks the agent through the newest call that the request may belong to. If that call is given up, the request may be
-/// of another, so it is asked again through the next one. A request that belongs to no call is asked through the
+/// Asks the agent through the newest call that the request may belong to. If that call is given up, the request may
+/// belong to another, so it is asked again through the next one. A request that belongs to no call is asked through the
 /// session.
 async fn ask(shared: &McpConnectionState, owner: &dyn SourceClient, request: Request, named: Option<u64>) -> Answer {
     let mut tried = Vec::new();

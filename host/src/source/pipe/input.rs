@@ -103,7 +103,7 @@ fn poll_line(open: &mut Input, line: &mut PartialLine, cx: &mut Context<'_>) -> 
     Poll::Ready(Ok(()))
 }
 
-/// Returns what became of a line. A source that failed gets no more lines.
+/// Returns the outcome of a line. A source that failed gets no more lines.
 fn ended(stream: &mut Option<Input>, line: &PartialLine, written: Result<(), Cause>) -> Result<(), NotWritten> {
     let Err(why) = written else { return Ok(()) };
     stream.take();

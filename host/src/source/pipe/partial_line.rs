@@ -19,7 +19,7 @@ impl PartialLine {
         Self { left: line, written: 0 }
     }
 
-    /// Returns what is left, for one write.
+    /// Returns the unwritten rest, for one write.
     pub(super) fn slices(&self) -> Vec<IoSlice<'_>> {
         self.left.iter().map(|piece| IoSlice::new(piece)).collect()
     }

@@ -150,7 +150,7 @@ impl Log {
         self.unwritten += &format!("{} {line}\n", jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ"));
     }
 
-    /// Writes what is not in the file yet, on a thread that may wait for the disk.
+    /// Writes the lines that are not in the file yet, on a thread that may wait for the disk.
     async fn flushed(mut self) -> Self {
         if !self.unwritten.is_empty() {
             let (mut file, lines) = (std::mem::take(&mut self.file), std::mem::take(&mut self.unwritten));
@@ -164,7 +164,7 @@ impl Log {
     }
 }
 
-/// The file of a log. Without one, what is written is dropped.
+/// The file of a log. Without one, lines are dropped.
 #[derive(Default)]
 struct LogFile {
     path: PathBuf,
@@ -195,7 +195,7 @@ impl LogFile {
     }
 
     fn rotate(&mut self) {
-        // If the rename fails, the file is truncated all the same: the limit holds, and the older lines are lost.
+        // If the rename fails, the file is truncated nevertheless: the limit holds, and the older lines are lost.
         let _ = std::fs::rename(&self.path, self.path.with_extension("log.1"));
         self.file = options().write(true).truncate(true).open(&self.path).ok();
         self.size = 0;

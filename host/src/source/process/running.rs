@@ -47,7 +47,7 @@ impl RunningCell {
 }
 
 /// Makes room in a pipe for a part of a large message, so that the two ends do not wait for each other so often. Where
-/// that is not possible, the pipe stays as it is.
+/// that is not possible, the pipe stays unchanged.
 fn widen(pipe: &impl AsFd) {
     let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_BYTES);
 }

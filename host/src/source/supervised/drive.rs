@@ -41,7 +41,7 @@ pub(super) enum FirstStep {
     End(SlotEnd),
 }
 
-/// The driver and the connection of a slot that are to be ended, and how.
+/// The driver and the connection of a slot that must be ended, and the way to do so.
 pub(super) struct SlotEnd {
     /// The driver that is ended.
     pub(super) before: Option<JoinHandle<()>>,

@@ -60,7 +60,7 @@ impl KnownEras {
         if self.fixed == Some(Era::Modern) { EraChoice::ModernOnly } else { era_choice }
     }
 
-    /// Reports whether to try the modern era before `initialize`. With `is_last_attempt`, what was learned does not
+    /// Reports whether to try the modern era before `initialize`. With `is_last_attempt`, earlier findings do not
     /// count.
     pub(super) fn probes(&self, is_last_attempt: bool) -> bool {
         self.fixed.is_none() && (is_last_attempt || !self.modern_missing.load(Ordering::Relaxed))

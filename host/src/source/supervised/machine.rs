@@ -57,7 +57,7 @@ pub(super) enum ConnectionEvent {
     Answered,
     /// This many requests in a row have timed out.
     TimedOut(u32),
-    /// The operator wants the connection to be made again.
+    /// The operator asked for a new connection.
     Restarted,
     /// The slot was stopped for good.
     Stopped,

@@ -2,7 +2,7 @@
 //! otherwise connect only to get the same lists again.
 //!
 //! A legacy source learns a client's capabilities when the connection is made, and may list other tools to a client
-//! that has more. So what it listed is given only to clients that declare exactly the same.
+//! that has more. So its lists are given only to clients that declare exactly the same.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(super) struct RecentDiscoveries(HashMap<Json, Entry>);
 struct Entry {
     discovery: Discovery,
     at: Instant,
-    /// The number of times that the source had said by then that a list has changed.
+    /// The number of list changes that the source had announced by then.
     changes: u64,
 }
 

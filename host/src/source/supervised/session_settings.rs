@@ -57,7 +57,7 @@ impl SessionSettings {
 }
 
 /// Returns the change to make to [`SessionSettings`] after a call, or `None` if there is nothing to remember.
-/// `has_tasks` says whether the source supports tasks.
+/// `has_tasks` tells whether the source supports tasks.
 pub(super) fn change_after<'a>(
     permit: &'a Permit,
     outcome: &Outcome,

@@ -30,7 +30,7 @@ pub(super) struct HealthTracker {
     pub(super) errors: AtomicU64,
     /// The time at which a ping was last answered, in milliseconds since the Unix epoch; 0 if never.
     pub(super) last_ping: AtomicI64,
-    /// The number of times that the source has said, over any connection, that a list has changed.
+    /// The number of list changes that the source has announced, over any connection.
     pub(super) changes: Arc<AtomicU64>,
 }
 
@@ -63,7 +63,7 @@ pub(super) enum WaitPolicy {
 
 /// The answer to a caller that wants a connection.
 pub(super) enum SlotAnswer {
-    /// An open connection, and what the source said when it was made, unless another caller has taken that already.
+    /// An open connection, and the source's description from its start, unless another caller has taken that.
     Open(Arc<Connection>, Option<Box<Discovery>>),
     /// The reason why there is no connection.
     Refused(SourceError),

@@ -1,5 +1,5 @@
-//! The state that a source and the drivers of its connection slots share: what is known of the source, and which client
-//! uses which slot.
+//! The state that a source and the drivers of its connection slots share: the known facts about the source, and the
+//! slot of each client.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};

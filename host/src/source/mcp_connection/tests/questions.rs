@@ -60,7 +60,7 @@ impl Called {
         asked
     }
 
-    /// Gives the call up, as it is when its agent cancels it.
+    /// Gives the call up, as when its agent cancels it.
     async fn give_up(self) {
         self.outcome.abort();
         let _ = self.outcome.await;

@@ -134,7 +134,7 @@ async fn a_tool_whose_definition_has_changed_is_not_called() {
     refused(called("version 1").await, "has changed its definition");
     assert!(matches!(called("version 2").await, Outcome::Answered(_)));
     refused(bench.call("erase", json!({})).await, "no longer offers it");
-    // A new connection is a new process: its count begins again, and version 2 is not what it has listed.
+    // A new connection is a new process: its count begins again, and version 2 is not the one that it has listed.
     let exit = permit_for("exit", "version 2", json!({}));
     assert!(matches!(bench.source.call(exit, &no_client(), silent()).await, Outcome::Unknown(_)));
     refused(called("version 2").await, "has changed its definition");

@@ -31,7 +31,7 @@ pub(super) enum Mood {
     Forgets,
     /// It takes no notification after the one that opens the connection.
     Deaf,
-    /// It answers nothing but what opens the connection.
+    /// It answers only the messages that open the connection.
     Mute,
     /// It answers what opens the connection and pings, but no call.
     Busy,
