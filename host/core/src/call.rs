@@ -59,14 +59,14 @@ impl TrustLevel {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Risk {
-    /// The cell can neither write nor reach the network, and no hint says otherwise.
+    /// The cell can neither write nor reach the network, and no hint contradicts this.
     Harmless,
     /// Anything else.
     Risky,
 }
 
 impl Risk {
-    /// Returns the risk that a record names. A word that this version does not know stands for a risky call.
+    /// Returns the risk that a record names. A word that this version does not know means a risky call.
     #[doc(hidden)]
     #[must_use]
     pub fn recorded(word: &str) -> Self {
@@ -95,7 +95,7 @@ pub struct Caller {
     pub trust: TrustLevel,
     /// The session that the call belongs to.
     pub session: SessionId,
-    /// `name/version` of the client program as it says itself; may be empty.
+    /// `name/version` of the client program as it reports them; may be empty.
     pub client: Arc<str>,
 }
 
@@ -137,7 +137,7 @@ pub struct Call {
     /// True if the caller was shown a repaired schema, and its arguments were brought into the form of the source's
     /// own.
     pub restored: bool,
-    /// The members that were removed from `params`, because the protocol has none of that name there.
+    /// The members that were removed from `params`, because the protocol has no member of that name there.
     pub dropped: Vec<String>,
 }
 
@@ -151,7 +151,7 @@ pub struct UnknownMembers {
     pub of_params: Vec<String>,
     /// Members of `params.task`.
     pub of_task: Vec<String>,
-    /// Members of `params.ref` that do not say what is completed.
+    /// Members of `params.ref` that do not identify the completed item.
     pub of_ref: Vec<String>,
 }
 

@@ -11,8 +11,8 @@ pub const UNTRUSTED: &str = "untrusted";
 /// read.
 pub const PRIVATE: &str = "private";
 
-/// The label of a session that was shown text that reads like an instruction to a model, by the rules of the scanner. It
-/// is the only label that follows from what a text says, and it can only be added.
+/// The label of a session that was shown text that reads like an instruction to a model, by the rules of the scanner.
+/// It is the only label that follows from the content of a text, and it can only be added.
 pub const INSTRUCTIONS: &str = "instructions";
 
 /// A way in which a call can change or disclose something outside its source. It is derived from the source's cell.

@@ -8,7 +8,7 @@ use crate::metrics::SeriesLink;
 use crate::name::SourceName;
 use crate::protocol::{Json, Method};
 
-/// The name of what a source says to the model about itself, and the member that holds its text.
+/// The name of a source's instructions to the model, and the member that holds their text.
 const INSTRUCTIONS: &str = "instructions";
 
 /// The longest scheme of a URI that records have.
@@ -125,8 +125,8 @@ pub struct Item {
     pub exposed_definition: ExposedDefinition,
 }
 
-/// An item's definition under its exposed name, which is made when it is first asked for. A clone makes it anew: it may
-/// be part of an item with other names.
+/// An item's definition under its exposed name, which is made at its first use. A clone makes its own: it may be part
+/// of an item with other names.
 #[derive(Debug, Default)]
 pub struct ExposedDefinition(OnceLock<Json>);
 
@@ -146,8 +146,7 @@ pub fn recorded_uri(uri: &str) -> String {
 }
 
 impl Item {
-    /// Returns what a source says to the model about itself, as an item that can be judged and accepted like a
-    /// definition.
+    /// Returns a source's instructions to the model as an item that can be judged and accepted like a definition.
     #[must_use]
     pub fn of_instructions(source: &SourceName, tags: &[String], text: &str) -> Self {
         let definition = Json::of(&serde_json::json!({ INSTRUCTIONS: text }));
@@ -157,7 +156,7 @@ impl Item {
         Self { digest, definition, ..item }
     }
 
-    /// Returns what a source says to the model about itself, if the item is that.
+    /// Returns a source's instructions to the model, if the item is that.
     #[must_use]
     pub fn instructions(&self) -> Option<String> {
         self.definition.get_str(INSTRUCTIONS).filter(|_| self.kind == ItemKind::Source)
@@ -326,7 +325,7 @@ impl ToolAnnotations {
         self.claim_destructive() || self.open_world == Some(true)
     }
 
-    /// Reports whether the source says that the tool only reads, and says nothing that contradicts this.
+    /// Reports whether the source states that the tool only reads, without contradicting this.
     #[must_use]
     pub fn claim_harmless(self) -> bool {
         self.read_only == Some(true) && self.destructive != Some(true) && self.open_world != Some(true)

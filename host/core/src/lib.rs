@@ -1,5 +1,4 @@
-//! The ground that every crate of Portcullis stands on: names, calls, the protocol, locks, files that only their owner
-//! reads.
+//! The foundation of every crate of Portcullis: names, calls, the protocol, locks, files that only their owner reads.
 //!
 //! This crate is internal to the library `portcullis` and promises no stability; use the types that the library
 //! exports.

@@ -43,8 +43,8 @@ pub(crate) const WALL_CLOCK_GRACE: Duration = Duration::from_secs(10);
 /// Python up to 13 MiB.
 pub const MEMORY_BYTES: usize = 16 << 20;
 
-/// Bytes of linear memory of a component that is a source, unless its `cell` says otherwise: a Python server with its
-/// libraries needs about 30 MiB, and a source keeps state for a session, which a decision does not.
+/// Bytes of linear memory of a component that is a source, unless its `cell` sets another number: a Python server with
+/// its libraries needs about 30 MiB, and a source keeps state for a session, which a decision does not.
 pub const SOURCE_MEMORY_BYTES: u64 = 64 << 20;
 
 /// Handles that an instance of a component may hold at once: streams, files, sockets, and what it waits for. Each may
@@ -101,8 +101,8 @@ pub const TOOL_SLOTS: u32 = 320;
 pub const COMMAND_SLOTS: u32 = 256;
 
 /// The instances of one component source that run at once, and the sessions whose state it keeps, unless its `cell`
-/// says otherwise: enough that calls wait only under heavy load, and few enough that one source cannot take the slots
-/// of all others.
+/// sets another number: enough that calls wait only under heavy load, and few enough that one source cannot take the
+/// slots of all others.
 pub const SOURCE_INSTANCES: u32 = 128;
 
 /// The largest number of instances that a `cell` may set.

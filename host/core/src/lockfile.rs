@@ -38,7 +38,7 @@ pub enum Acceptance {
     Unknown,
     /// This exact definition from this exact source was accepted.
     Accepted,
-    /// Another definition, or the same name from another source, was accepted. The lines say what changed.
+    /// Another definition, or the same name from another source, was accepted. The lines describe the change.
     Changed(Vec<String>),
 }
 
@@ -319,7 +319,7 @@ impl Lockfile {
         self.packages.sort_by(|a, b| a.source.cmp(&b.source));
     }
 
-    /// Pins a source's package as it was pinned before, or to nothing.
+    /// Restores the earlier pin of a source's package, or removes the pin.
     pub fn restore_package(&mut self, source: &str, before: Option<LockedPackage>) {
         self.packages.retain(|entry| entry.source != source);
         self.packages.extend(before);
@@ -346,7 +346,7 @@ impl Lockfile {
         Some(self.components.remove(index).digest)
     }
 
-    /// Compares an item as it is now with the lock file.
+    /// Compares the present form of an item with the lock file.
     #[must_use]
     pub fn of(&self, item: &Item, identity: Digest) -> Acceptance {
         let found = self.items.binary_search_by(|entry| entry.place().cmp(&place(item)));

@@ -171,7 +171,7 @@ impl SourceMetrics {
     }
 
     /// Adds the counts of tools that are not among `names` to those of other tools, unless a session still has the
-    /// tool. To be called when the source has listed its tools anew.
+    /// tool. Must be called when the source has listed its tools again.
     pub fn keep_tools<'a>(&self, names: impl Iterator<Item = &'a Arc<str>>) {
         let names: std::collections::HashSet<_> = names.collect();
         let gone = |name: &Arc<str>, series: &mut Arc<Series>| !names.contains(name) && Arc::strong_count(series) == 1;
@@ -229,7 +229,7 @@ pub enum PluginDecision {
     Ask,
     /// A policy denies the call.
     Deny,
-    /// A transform leaves the bytes as they are.
+    /// A transform leaves the bytes unchanged.
     Keep,
     /// A transform replaces them.
     Replace,

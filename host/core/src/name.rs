@@ -94,7 +94,7 @@ name! {
 }
 
 impl Default for ProfileName {
-    /// Returns `default`, the profile that a configuration has if it names no other.
+    /// Returns `default`, the profile of a configuration that names no other.
     fn default() -> Self {
         Self("default".into())
     }

@@ -23,7 +23,7 @@ const RESERVED: [&str; 8] = ["local", "token", "jwt", "cli", "anonymous", "demo"
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Principal(Arc<str>);
 
-/// An error that says why text is no principal.
+/// An error that tells why a text is not a principal.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrincipalError {

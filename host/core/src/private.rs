@@ -99,7 +99,7 @@ impl From<NotPrivate> for io::Error {
 /// Creates a folder with mode 0700 if it is missing, and checks that it is private.
 ///
 /// # Errors
-/// [`NotPrivate`]; a folder that exists is left as it is.
+/// [`NotPrivate`]; an existing folder is left unchanged.
 pub fn folder(path: &Path) -> Result<(), NotPrivate> {
     if !check_folder(path)? {
         let made = DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path);
@@ -156,8 +156,8 @@ pub fn open(path: &Path) -> Result<Option<File>, NotPrivate> {
     Ok(Some(file))
 }
 
-/// Checks that a path is no symbolic link, or leads to nothing yet. A folder that came with a cloned repository may have
-/// links, and what is written through them changes files that are elsewhere.
+/// Checks that a path is not a symbolic link, or leads to nothing yet. A folder from a cloned repository may have
+/// links, and writing through them changes files elsewhere.
 ///
 /// # Errors
 /// [`NotPrivate::Link`]
@@ -225,13 +225,12 @@ pub fn lock(path: &Path) -> Result<File, NotPrivate> {
     Ok(file)
 }
 
-/// Opens a file that is to be locked, and creates it if there is none. Its content stays, and no symbolic link is
-/// followed.
+/// Opens a file for locking, and creates it if it does not exist. Its content stays, and no symbolic link is followed.
 ///
 /// # Errors
 /// As for [`lock`].
 pub fn lock_file(path: &Path) -> Result<File, NotPrivate> {
-    // Also to read: a named pipe that nobody reads could not be told from other errors.
+    // Also to read: a named pipe that nobody reads could not be distinguished from other errors.
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
     regular_file::open_with(&mut options, path, Symlinks::Refuse)

@@ -1,5 +1,5 @@
-//! The Model Context Protocol as it is written: messages and their JSON, revisions and eras, methods, `_meta` keys,
-//! error codes and HTTP headers.
+//! The Model Context Protocol as specified: messages and their JSON, revisions and eras, methods, `_meta` keys, error
+//! codes and HTTP headers.
 //!
 //! Every name that the specification defines is written here and nowhere else, so that a new revision is an edit of one
 //! folder. The meaning of a message to the broker is decided elsewhere.

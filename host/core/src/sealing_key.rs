@@ -7,8 +7,8 @@ use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 
 const NONCE_BYTES: usize = 24;
 
-/// A key for authenticated encryption, bound to one purpose. No other process can open what was sealed under a fresh
-/// key: a broker that restarts asks again.
+/// A key for authenticated encryption, bound to one purpose. No other process can open data sealed under a fresh key: a
+/// restarted broker asks again.
 pub struct SealingKey {
     cipher: Option<XChaCha20Poly1305>,
     purpose: &'static str,

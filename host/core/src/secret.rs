@@ -137,7 +137,7 @@ impl SecretStore {
         self.read()?.remove(name).ok_or_else(|| SecretError::Unset(name.to_owned()))
     }
 
-    /// Returns the value that a configured value stands for.
+    /// Returns the value that a configured value refers to.
     ///
     /// # Errors
     /// The errors of [`SecretStore::get`]; none for a plain value.

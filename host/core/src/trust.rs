@@ -1,8 +1,8 @@
 //! The record of which configurations the user trusts.
 //!
-//! A configuration starts programs. One that was only found in a folder is used if the user has looked at it: its path
-//! and the digest of its bytes are kept in the user's state folder, which no source may be granted, together with its
-//! effects at that time, so that a change can be shown as a difference. The data folder holds what the user has
+//! A configuration starts programs. One that was merely found in a folder is used only if the user has reviewed it: its
+//! path and the digest of its bytes are kept in the user's state folder, which no source may be granted, together with
+//! its effects at that time, so that a change can be shown as a difference. The data folder holds what the user has
 //! accepted, so the identity of that folder is recorded too.
 
 mod data;
@@ -51,7 +51,7 @@ pub enum TrustError {
     /// The file was not written by this version.
     #[error("{0} is damaged: remove it with `rm {word}`, and trust again what you use", word = crate::escape::shell_word(.0))]
     Damaged(String),
-    /// The file would become larger than what is read.
+    /// The file would become too large to be read.
     #[error("{0} is full: run `portcullis trust --list`, and `portcullis trust --revoke FILE` for what you do not use")]
     Full(String),
 }
@@ -73,7 +73,7 @@ pub struct TrustRecord {
     /// changed.
     #[serde(default)]
     pub data: Option<DataFolder>,
-    /// True if no person has looked at the configuration yet: a command made it, and added more than it trusts.
+    /// True if no person has reviewed the configuration yet: a command made it, and added more than it trusts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unseen: bool,
 }
@@ -135,7 +135,7 @@ impl TrustStore {
         self.change(|all| Ok(all.insert(key(file), trusted))).map(drop)
     }
 
-    /// Notes that no person has looked at a trusted file, until it is trusted again.
+    /// Notes that no person has reviewed a trusted file, until it is trusted again.
     ///
     /// # Errors
     /// If the state folder cannot be used.

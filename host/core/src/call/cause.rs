@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub struct SourceWords(String);
 
 impl SourceWords {
-    /// Wraps what a source said.
+    /// Wraps the words of a source.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
@@ -51,15 +51,15 @@ enum Part {
 }
 
 impl Cause {
-    /// Makes a cause in the broker's own words, which repeat nothing that a source has said.
+    /// Makes a cause in the broker's own words, which repeat no words of a source.
     #[doc(hidden)]
     #[must_use]
     pub fn own(text: impl Into<Cow<'static, str>>) -> Self {
         Self { parts: vec![Part::Own(text.into())], source: None }
     }
 
-    /// Makes a cause of an error of the broker's own, whose text repeats nothing that a source has said. The error is
-    /// kept as the source of this one.
+    /// Makes a cause from one of the broker's own errors, whose text repeats no words of a source. The error is kept as
+    /// the source of this one.
     #[doc(hidden)]
     #[must_use]
     pub fn of(error: impl Error + Send + Sync + 'static) -> Self {
@@ -82,7 +82,7 @@ impl Cause {
         self
     }
 
-    /// Replaces the text that people read with what the source said; the ledger keeps the broker's words.
+    /// Replaces the text that people read with the source's words; the ledger keeps the broker's words.
     #[doc(hidden)]
     #[must_use]
     pub fn replace_with_source_words(mut self, words: impl Into<String>) -> Self {

@@ -10,8 +10,8 @@ use crate::sync::Mutex;
 /// the names are kept but their hashes.
 const MAX_NAMES: usize = 10_000;
 
-/// The numbers of calls that an agent made in its session before one call, and that reached the gate, whatever became of
-/// them.
+/// The numbers of calls that an agent made in its session before one call, and that reached the gate, whatever their
+/// outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EarlierCalls {

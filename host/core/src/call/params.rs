@@ -2,8 +2,8 @@
 
 use crate::protocol::{Json, Method};
 
-/// The parameters of a request: the text as it was received, and the members that the broker reads, each a slice of
-/// that text. All members are found in one pass. Of several members of one name the last counts, as for [`Json::get`].
+/// The parameters of a request: the text as received, and the members that the broker reads, each a slice of that text.
+/// All members are found in one pass. Of several members of one name the last counts, as for [`Json::get`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Params {
     whole: Json,
@@ -61,7 +61,7 @@ impl Params {
         self.meta.as_ref()
     }
 
-    /// Returns the token under which the caller wants to be told of progress.
+    /// Returns the token under which the caller wants progress notifications.
     #[must_use]
     pub fn progress_token(&self) -> Option<Json> {
         self.meta()?.get("progressToken").filter(|token| *token != Json::null())

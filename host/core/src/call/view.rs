@@ -28,7 +28,7 @@ pub struct CallView {
     /// True if `outcome` is a JSON-RPC error object.
     #[doc(hidden)]
     pub failed: bool,
-    /// The information flow of the call, or `None` if nothing is known of it.
+    /// The information flow of the call, or `None` if it is unknown.
     #[doc(hidden)]
     pub flow: Option<Arc<dyn CallFlow>>,
 }
@@ -106,7 +106,7 @@ impl CallView {
         &self.call.item.tags
     }
 
-    /// Returns the arguments, an object. Values that a transform hid stand there as placeholders.
+    /// Returns the arguments, an object. Values that a transform hid appear as placeholders.
     #[must_use]
     pub fn arguments(&self) -> &Json {
         &self.call.arguments
@@ -136,7 +136,7 @@ impl CallView {
         self.call.caller.trust
     }
 
-    /// Returns `name/version` of the client program, as it says itself; may be empty.
+    /// Returns `name/version` of the client program, as it reports them; may be empty.
     #[must_use]
     pub fn client(&self) -> &str {
         &self.call.caller.client
@@ -148,7 +148,7 @@ impl CallView {
         self.call.risk
     }
 
-    /// Returns the same view of another form of the call.
+    /// Returns the same view for another form of the call.
     #[doc(hidden)]
     #[must_use]
     pub fn of_form(&self, call: &Arc<Call>) -> Self {
@@ -168,13 +168,13 @@ impl CallView {
     }
 
     /// Returns the labels of all results that the session saw before this call, such as `untrusted` and `private`.
-    /// `None` if nothing is known of them: then the call must be treated as one that saw everything.
+    /// `None` if they are unknown: then the call must be treated as one that saw everything.
     #[must_use]
     pub fn labels(&self) -> Option<&[String]> {
         self.flow.as_deref().map(CallFlow::labels)
     }
 
-    /// Returns the numbers of calls that the agent made in its session before this one, whatever became of them. They
+    /// Returns the numbers of calls that the agent made in its session before this one, whatever their outcome. They
     /// are 0 in the phase `list`.
     #[must_use]
     pub fn earlier_calls(&self) -> EarlierCalls {

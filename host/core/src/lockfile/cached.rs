@@ -1,4 +1,4 @@
-//! A lock file that is kept as it was read, for those who need it often.
+//! A lock file that is kept in memory, for frequent use.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::sync::Mutex;
 /// can write to it without a trace in them.
 const LONGEST_UNREAD: Duration = Duration::from_secs(30);
 
-/// The lock file of a data folder. Each look at it shows the file as it is: it is read again if it may have changed, and
-/// parsed again if it has.
+/// The lock file of a data folder. Each access gives its current content: the file is read again if it may have
+/// changed, and parsed again if it has.
 #[derive(Debug)]
 pub struct CachedLockfile {
     data_dir: PathBuf,

@@ -5,7 +5,7 @@ use super::{Labels, MetricsEncoder, text::Encoder};
 /// The labels of a series, with their values.
 pub type OwnedLabels = Vec<(&'static str, String)>;
 
-/// A metric: its name without a suffix, what it shows, and its series.
+/// A metric: its name without a suffix, its description, and its series.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricFamily {
     /// The name, in Prometheus' spelling.

@@ -14,7 +14,7 @@ pub const DECISION: Bounds = &[
     0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0,
 ];
 
-/// The number of buckets: as many as the longest list of bounds needs, and one for what is above all bounds.
+/// The number of buckets: as many as the longest list of bounds needs, and one for values above all bounds.
 const BUCKETS: usize = 16;
 
 /// Counts of durations by bucket, and their sum. Recording takes two atomic additions, between which a reader may look.

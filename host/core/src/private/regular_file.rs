@@ -1,5 +1,5 @@
-//! Reading regular files and nothing else. A cloned repository or an archive may have put a link to a device, or a named
-//! pipe, where a file is expected: opening one never waits, and reading one ends at a limit, whatever size it says.
+//! Reads only regular files. A cloned repository or an archive may have put a link to a device, or a named pipe, where
+//! a file is expected: opening one never waits, and reading one ends at a limit, whatever size it reports.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};

@@ -16,7 +16,7 @@ const INPUT_REQUIRED: &str = "input_required";
 /// The members of a result that state its kind, and whether it asks.
 #[derive(Debug, Default)]
 pub struct AskingMembers {
-    /// True for an object with a key that cannot be read. Nobody can say what it has.
+    /// True for an object with a key that cannot be read. Nobody can know what it has.
     unreadable: bool,
     /// The number of members that a parser may take for each of [`MEMBERS`].
     counts: [usize; MEMBERS.len()],
@@ -71,7 +71,7 @@ impl AskingMembers {
         !self.unreadable && !self.respelt && self.counts.iter().all(|count| *count <= 1)
     }
 
-    /// Reports whether the result says, and says clearly, that its sender must be called again with input.
+    /// Reports whether the result unambiguously states that its sender must be called again with input.
     #[must_use]
     pub fn wants_retry(&self) -> bool {
         self.is_clear() && self.kinds == [INPUT_REQUIRED]

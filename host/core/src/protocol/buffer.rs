@@ -7,9 +7,9 @@ use bytes::Bytes;
 
 use crate::sync::Mutex;
 
-/// The sizes in bytes of the smallest and the largest buffer that are used again; the others are the powers of two
-/// between them, so that no buffer is more than twice as large as what it is for. Allocators keep smaller ones
-/// themselves, and larger ones are rare.
+/// The sizes in bytes of the smallest and the largest buffer that are reused; the others are the powers of two between
+/// them, so that no buffer is more than twice as large as needed. Allocators keep smaller ones themselves, and larger
+/// ones are rare.
 const SMALLEST: usize = 256 * 1024;
 const LARGEST: usize = 2 * 1024 * 1024;
 
@@ -74,7 +74,7 @@ impl MessageBuffer {
         }
     }
 
-    /// Returns the message. Its buffer is kept for later when nobody has a part of it any more.
+    /// Returns the message. Its buffer is kept for reuse once no part of it is in use.
     #[must_use]
     pub fn into_bytes(mut self) -> Bytes {
         self.shrink();

@@ -158,7 +158,7 @@ fn check(scanner: &mut JsonScanner<'_>, paired: bool) -> Option<Result<(), Canon
         }
         b'"' => {
             let text = scanner.string()?;
-            // Only an escape can stand for half of a surrogate pair.
+            // Only an escape can encode half of a surrogate pair.
             let unknown = !paired && memchr::memmem::find(text.as_bytes(), b"\\u").is_some();
             Some(if unknown { read::<Text<'_>>(text).map(drop) } else { Ok(()) })
         }
@@ -173,7 +173,7 @@ fn refuse_duplicate_keys(members: &[(Cow<'_, str>, &str)]) -> Result<(), Canonic
     key.map_or(Ok(()), |key| Err(CanonicalError::DuplicateKey(key)))
 }
 
-/// Writes a string, given with its quotes, with minimal escapes. The parts between escapes are copied as they are.
+/// Writes a string, given with its quotes, with minimal escapes. The parts between escapes are copied unchanged.
 fn write_string(quoted: &str, out: &mut String) -> Result<(), CanonicalError> {
     // The short forms are canonical; `\u` and `\/` may not be.
     let mut rest = quoted;

@@ -26,8 +26,8 @@ use super::message::{MAX_NESTING, MAX_VALUES, MessageError};
 /// The members of an object in order: each key, decoded, with the text of its value.
 pub type MemberTexts<'a> = Vec<(Cow<'a, str>, &'a str)>;
 
-/// One valid JSON value as UTF-8 text, kept exactly as it was received. Cloning and slicing share the buffer, and what
-/// was found in it when it was checked.
+/// One valid JSON value as UTF-8 text, kept exactly as received. Cloning and slicing share the buffer, and the findings
+/// of its check.
 #[derive(Clone)]
 pub struct Json {
     /// A text that holds the value.
@@ -62,7 +62,7 @@ impl AsRef<[u8]> for BytesWith {
 pub struct LongString {
     /// The length in bytes of its text, with quotes and escapes.
     pub bytes: usize,
-    /// The number of characters that it stands for.
+    /// The number of characters that it encodes.
     pub characters: usize,
 }
 
@@ -73,7 +73,7 @@ impl Json {
     /// [`MessageError`] if the text is not UTF-8, not JSON, nested too deep, or has more than 500,000 values.
     pub fn parse(text: impl Into<Bytes>) -> Result<Self, MessageError> {
         let bytes = text.into();
-        // The fast check does not say where the text is invalid.
+        // The fast check does not tell where the text is invalid.
         let text = FastStr::from_bytes(bytes.clone()).map_err(|_| not_utf8(&bytes))?;
         let findings = inspect::inspect(&text).ok_or_else(|| refusal(&text))?;
         let spaces = |text: &str| text.len() - text.trim_ascii_start().len();
@@ -165,7 +165,7 @@ impl Json {
     }
 
     /// Makes the buffer keep something until it is released: after the last value that shares it, and after the bytes
-    /// of the last message that was made of it.
+    /// of the last message that was made from it.
     #[doc(hidden)]
     #[must_use]
     pub fn held_with(self, held: impl Send + Sync + 'static) -> Self {
@@ -196,8 +196,7 @@ impl Json {
         Self { text: self.text.clone(), range, findings, members, held }
     }
 
-    /// Reports whether it is known that no escape in the text stands for half of a surrogate pair without the other
-    /// half.
+    /// Reports whether it is known that no escape in the text encodes an unpaired surrogate.
     pub(super) fn surrogates_are_paired(&self) -> bool {
         self.findings.as_ref().is_some_and(|findings| findings.paired)
     }

@@ -11,9 +11,9 @@ use bytes::Bytes;
 use super::json::{Json, check_structure, not_utf8};
 use super::{Method, RpcError};
 
-/// The largest message that is read, in bytes, unless the configuration says otherwise. Tool results carry images and
-/// files; a larger message is an attack or an accident, and the call that it answers fails with an error that names the
-/// size. The code that reads bytes from a connection enforces the limit, before there is a message to parse.
+/// The largest message that is read, in bytes, unless configured otherwise. Tool results carry images and files; a
+/// larger message is an attack or an accident, and the call that it answers fails with an error that names the size.
+/// The code that reads bytes from a connection enforces the limit, before there is a message to parse.
 pub const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 
 /// The deepest nesting of arrays and objects. Deep JSON exhausts the stack of the next program that parses it; real
@@ -43,13 +43,13 @@ const LARGE_BUFFER_BYTES: usize = 1024 * 1024;
 /// The longest request id, in bytes of JSON text. An id is echoed, and kept while its call is in flight.
 pub const MAX_ID_BYTES: usize = 1024;
 
-/// The most bytes of a message outside its parameters, result or error: its method, its id, and what is not of the
-/// protocol. All of it stays in memory for as long as any part of the message is kept, and the limits of that count
-/// only the part.
+/// The most bytes of a message outside its parameters, result or error: its method, its id, and members unknown to the
+/// protocol. The whole message stays in memory for as long as any part of it is kept, and the limits of that count only
+/// the part.
 pub const MAX_ENVELOPE_BYTES: usize = 64 * 1024;
 
-/// A request id, as the JSON text of a string or a number: `1`, `"1"` and `1.0` are three ids, and each comes back as
-/// it was sent.
+/// A request id, as the JSON text of a string or a number: `1`, `"1"` and `1.0` are three ids, and each comes back
+/// unchanged.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Id(Box<str>);
 
@@ -108,7 +108,7 @@ pub struct Notification {
 pub struct Response {
     /// The id of the request, or `None` if the peer could not read the id of a message that it refuses.
     pub id: Option<Id>,
-    /// The result, or the error object as it was received.
+    /// The result, or the error object as received.
     pub answer: Answer,
 }
 
@@ -232,7 +232,7 @@ impl Message {
         (head, payload.map(Json::on_one_line))
     }
 
-    /// Returns the size in bytes of the method and the payload, as they were received.
+    /// Returns the size in bytes of the method and the payload, as received.
     pub fn payload_len(&self) -> usize {
         match self {
             Self::Request(Request { method, params, .. }) | Self::Notification(Notification { method, params }) => {
@@ -331,8 +331,8 @@ impl<'a> Envelope<'a> {
     /// Finds the members of an object.
     ///
     /// # Errors
-    /// [`MessageError::Json`] if it is no object, has a member twice or a key that cannot be read, or if a member is of
-    /// another type.
+    /// [`MessageError::Json`] if it is not an object, has a member twice or a key that cannot be read, or if a member
+    /// is of another type.
     fn of(whole: &'a Json) -> Result<Self, MessageError> {
         let invalid = |why: &str| MessageError::Json(why.to_owned());
         let members = whole.place().members();

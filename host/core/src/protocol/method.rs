@@ -17,7 +17,7 @@ macro_rules! methods {
         }
 
         impl Method {
-            /// Returns the method as it is written in a message.
+            /// Returns the method as written in a message.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 match self {
@@ -108,8 +108,8 @@ const RESERVED_PREFIXES: [&str; 17] = [
 impl Method {
     /// Reports whether the method is one of the protocol's, has a name that the protocol reserves, or could be mistaken
     /// for such a name. A source may be lenient, so `Tools/call`, `tools//call`, `./tools/call` and `tools/call ` count
-    /// as what they look like. So does a name that holds anything but visible ASCII, which may imitate another, or `%`
-    /// or `\`, which a source may decode.
+    /// as the method that they resemble. So does a name that holds anything but visible ASCII, which may imitate
+    /// another, or `%` or `\`, which a source may decode.
     pub fn is_reserved(&self) -> bool {
         let Self::Unknown(UnknownMethod(text)) = self else { return true };
         if !text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'%' | b'\\')) {
@@ -192,7 +192,7 @@ impl Method {
         }
     }
 
-    /// Returns the members of `params` that say what a source asks of the agent, for a request that sources make.
+    /// Returns the members of `params` that describe what a source asks of the agent, for a request that sources make.
     pub fn asked_members(&self) -> &'static [&'static str] {
         match self {
             Self::ElicitationCreate => &["mode", "message", "requestedSchema", "url", "elicitationId"],

@@ -15,8 +15,8 @@ pub const ANNOTATION: &str = "x-mcp-header";
 /// The integers that every JSON parser represents exactly.
 const SAFE: std::ops::RangeInclusive<i64> = -(1 << 53) + 1..=(1 << 53) - 1;
 
-/// The most bytes in the names of properties that lead to the arguments of one tool. One long name may stand above
-/// thousands.
+/// The most bytes in the names of properties that lead to the arguments of one tool. One long name may contain
+/// thousands of others.
 const MAX_PATH_BYTES: usize = 64 * 1024;
 
 /// The keywords of a schema whose values are plain values and not schemas.
@@ -48,7 +48,7 @@ impl MirroredArgument {
 /// Returns the arguments that a tool's input schema asks to be repeated in headers.
 ///
 /// # Errors
-/// A text that says which rule of the protocol the schema breaks; such a tool cannot be offered over HTTP.
+/// A text that names the rule of the protocol that the schema breaks; such a tool cannot be offered over HTTP.
 pub fn mirrored_arguments(schema: &Value) -> Result<Vec<MirroredArgument>, String> {
     let mut found = Vec::new();
     if schema.get(ANNOTATION).is_some() {
@@ -123,7 +123,7 @@ fn header_of(name: &Value, property: &Value) -> Result<String, String> {
     }
 }
 
-/// Encodes a value for a header: as it is, or as `=?base64?…?=` if it holds characters other than visible ASCII and
+/// Encodes a value for a header: unchanged, or as `=?base64?…?=` if it holds characters other than visible ASCII and
 /// space, begins or ends with a space, or looks encoded already.
 pub fn encode(value: &str) -> String {
     let plain = value.bytes().all(|byte| (0x20..=0x7e).contains(&byte)) && value.trim() == value;

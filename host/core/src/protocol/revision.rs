@@ -22,7 +22,7 @@ const FIRST_WITH_EMPTY_EVENTS: &str = NEWEST_LEGACY;
 pub enum Era {
     /// The connection begins with `initialize` (2024-11-05 to 2025-11-25).
     Legacy,
-    /// Each request carries what it needs in `_meta` (2026-07-28).
+    /// Each request carries its context in `_meta` (2026-07-28).
     Modern,
 }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::private::{FILE_MODE, FOLDER_MODE, NotPrivate};
 
-/// A data folder as it was found or created: another folder at the same path is not equal to it.
+/// A particular data folder, found or created: another folder at the same path is not equal to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataFolder {
@@ -84,7 +84,7 @@ fn made(folder: &File) -> Option<u64> {
 }
 
 /// Writes a `.gitignore` into a new data folder: it is usually in a project, and has secrets and a record of its own.
-/// The lock file is left to be committed. A file that exists is left as it is.
+/// The lock file is left to be committed. An existing file is left unchanged.
 ///
 /// # Errors
 /// If it cannot be written.

@@ -1,8 +1,8 @@
-//! Finds the end of a JSON string and checks what it holds, 64 bytes at a time.
+//! Finds the end of a JSON string and checks its content, 64 bytes at a time.
 
 use wide::u8x16;
 
-/// The bytes that are looked at together: one bit for each in a word.
+/// The bytes that are processed together: one bit for each in a word.
 const BLOCK: usize = 64;
 
 /// The end of a valid string, and facts about its escapes.
@@ -10,9 +10,9 @@ const BLOCK: usize = 64;
 pub(super) struct StringFacts {
     /// The position of the closing quote.
     pub(super) end: usize,
-    /// The bytes by which the escapes are longer than the characters that they stand for.
+    /// The bytes by which the escapes are longer than the characters that they encode.
     pub(super) surplus: usize,
-    /// True if an escape stands for half of a surrogate pair, without the other half.
+    /// True if an escape encodes an unpaired surrogate.
     pub(super) unpaired: bool,
 }
 
@@ -142,7 +142,7 @@ struct Surrogates {
 }
 
 impl Surrogates {
-    /// Takes the escape whose `u` is at this position. Returns the bytes by which it is longer than what it stands for,
+    /// Takes the escape whose `u` is at this position. Returns the bytes by which it is longer than its character,
     /// apart from the backslash, or `None` if it has no four digits.
     fn unicode(&mut self, bytes: &[u8], at: usize) -> Option<usize> {
         let digits = bytes.get(at + 1..at + 5)?;

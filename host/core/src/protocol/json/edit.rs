@@ -1,4 +1,4 @@
-//! Copies of a value with changes: the rest keeps its bytes, and what is known about it.
+//! Copies of a value with changes: the rest keeps its bytes and its known facts.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;

@@ -16,7 +16,7 @@ pub(super) const LONG_BYTES: usize = 512;
 pub(super) struct TextFacts {
     /// The long values, by where they start. Some may be missing, but the places of the others are right.
     pub(super) long: Vec<LongValue>,
-    /// True if it is known that no escape stands for half of a surrogate pair without the other half.
+    /// True if it is known that no escape encodes an unpaired surrogate.
     pub(super) paired: bool,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct TextFacts {
 pub(super) struct LongValue {
     pub(super) start: usize,
     pub(super) end: usize,
-    /// The bytes by which the escapes of a string are longer than the characters that they stand for.
+    /// The bytes by which the escapes of a string are longer than the characters that they encode.
     pub(super) surplus: usize,
 }
 
@@ -56,7 +56,7 @@ struct OpenContainer {
 }
 
 impl Pass<'_> {
-    /// Passes over the whole text. There is no recursion, since nothing is known of the nesting yet.
+    /// Passes over the whole text. There is no recursion, since the depth of nesting is not known yet.
     fn whole(&mut self) -> Option<()> {
         loop {
             if self.begin_value()? && self.end_value()? {

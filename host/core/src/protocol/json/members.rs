@@ -46,7 +46,7 @@ impl MemberTable {
         Self((length >= LONG).then(Arc::default))
     }
 
-    /// Returns all members in order, or `None` if the value is no object. The place must always be the same.
+    /// Returns all members in order, or `None` if the value is not an object. The place must always be the same.
     pub(super) fn all<'a>(&'a self, place: ValuePlace<'a>) -> Option<Vec<Member<'a>>> {
         let Some(table) = &self.0 else { return place.members() };
         let (entries, text) = (table.get_or_init(|| entries(place)).as_ref()?, place.as_str());

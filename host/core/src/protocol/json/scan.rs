@@ -81,12 +81,12 @@ impl<'a> ValuePlace<'a> {
         Some(items)
     }
 
-    /// Returns a scanner that stands before the value.
+    /// Returns a scanner at the start of the value.
     pub(in crate::protocol) fn scanner(self) -> JsonScanner<'a> {
         self.scanner_at(0)
     }
 
-    /// Returns a scanner that stands at this byte of the value.
+    /// Returns a scanner at this byte of the value.
     pub(super) fn scanner_at(self, offset: usize) -> JsonScanner<'a> {
         let at = self.start + offset;
         let next = self.findings.map_or(0, |findings| findings.long.partition_point(|value| value.start < at));
@@ -119,7 +119,7 @@ pub fn string_end(text: &str) -> usize {
     text.len() - after_string(text.as_bytes().get(1..).unwrap_or_default()).len()
 }
 
-/// Returns what a string with its quotes stands for.
+/// Returns the decoded content of a string with its quotes.
 fn decoded(quoted: &str) -> Option<Cow<'_, str>> {
     match memchr::memchr(b'\\', quoted.as_bytes()) {
         Some(_) => serde_json::from_str(quoted).ok().map(Cow::Owned),
@@ -186,7 +186,7 @@ impl<'a> JsonScanner<'a> {
     }
 
     /// Passes over a long string whose place is known. Returns it with its quotes, and the bytes by which its escapes
-    /// are longer than the characters that they stand for.
+    /// are longer than the characters that they encode.
     pub(super) fn known_string(&mut self) -> Option<(&'a str, usize)> {
         let start = self.at;
         let known = self.known().filter(|_| self.byte() == Some(b'"'))?;
@@ -215,7 +215,7 @@ impl<'a> JsonScanner<'a> {
                 let ends = |byte: &u8| matches!(byte, b',' | b']' | b'}' | b' ' | b'\n' | b'\r' | b'\t');
                 let rest = self.text.as_bytes().get(start..)?;
                 self.at = start + rest.iter().position(ends).unwrap_or(rest.len());
-                // Nothing is no value; without this a text that is not valid could be scanned for ever.
+                // An empty text is not a value; without this check an invalid text could be scanned for ever.
                 (self.at > start).then_some(())?;
             }
         }

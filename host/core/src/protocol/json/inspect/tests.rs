@@ -12,7 +12,7 @@ fn valid(text: &str) -> bool {
     check_structure(text.as_bytes()).is_ok() && serde_json::from_str::<&RawValue>(text).is_ok()
 }
 
-/// Checks the verdict about a text, and that what was found in it leads to the same parts as a search.
+/// Checks the verdict about a text, and that the findings lead to the same parts as a search.
 fn check(text: &str) {
     let found = inspect(text);
     assert_eq!(found.is_some(), valid(text), "{text:?}");
