@@ -156,7 +156,7 @@ impl fmt::Debug for EventBody {
     }
 }
 
-/// Takes the members of an object. A body that is made of any other value cannot be recorded.
+/// Takes the members of an object. A body made from any other value cannot be recorded.
 impl From<Value> for EventBody {
     fn from(value: Value) -> Self {
         let Value::Object(members) = value else {

@@ -15,7 +15,7 @@ use super::search::{CallFilter, SearchError, SearchPlan};
 /// than a few.
 const MAX_RECORDS: usize = 1000;
 
-/// The calls to look at: those that began in a period, in one run or in all.
+/// The calls to consider: those that began in a period, in one run or in all.
 #[derive(Debug, Clone, Default)]
 pub struct CallRange {
     /// The first moment, in milliseconds since the Unix epoch; `None` for no limit.

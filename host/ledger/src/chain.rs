@@ -247,7 +247,7 @@ pub(super) fn remove_unfinished(data_dir: &Path) {
 }
 
 /// Reports whether a text can be the name of a chain: ASCII letters and digits, at most 26, as a ULID has. Names are
-/// found in file names, and stand in what is signed.
+/// used in file names and in signed texts.
 pub(super) fn is_name(text: &str) -> bool {
     (1..=26).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }

@@ -116,7 +116,7 @@ pub enum LedgerError {
         /// The size of the record, in bytes.
         size: usize,
     },
-    /// A body is to be sealed, and no recipient is configured.
+    /// A body must be sealed, but no recipient is configured.
     #[error("there is no recipient to seal bodies for: set `recipients` in `[ledger]`")]
     NoRecipient,
     /// The body of the record has no canonical form.

@@ -1,9 +1,9 @@
 //! Evidence for people who do not trust this machine: signed checkpoints of chains, and proofs that a record stands in
 //! one.
 //!
-//! A checkpoint is kept elsewhere. Later it shows whether the records that it covers are still as they were, even if
-//! somebody recomputed every hash. It covers a chain from its first record, and through the chain's seals the chains
-//! that ended before it.
+//! A checkpoint is kept elsewhere. Later it shows whether the records that it covers are unchanged, even if somebody
+//! recomputed every hash. It covers a chain from its first record, and through the chain's seals the chains that ended
+//! before it.
 
 mod checkpoint;
 mod key;

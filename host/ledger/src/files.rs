@@ -23,8 +23,8 @@ pub(super) fn names_in(folder: &Path) -> Result<Vec<String>, LedgerError> {
     names.filter_map(Result::transpose).collect()
 }
 
-/// Creates a private file (0600) with its content and its name on disk. One that is there already is left as it is, and
-/// `false` returned.
+/// Creates a private file (0600) with its content and its name on disk. An existing one is left unchanged, and `false`
+/// is returned.
 pub(super) fn create(path: &Path, content: &[u8]) -> Result<bool, LedgerError> {
     let failed = |error: &dyn std::fmt::Display| LedgerError::file("create", path, error);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));

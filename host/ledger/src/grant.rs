@@ -1,4 +1,4 @@
-//! Grants: remembered answers, each bound to exactly what was approved.
+//! Grants: remembered answers, each bound to exactly the approved calls.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{Event, Ledger, LedgerError};
 /// The facts to which a grant is bound. A change of any of them voids the grant.
 #[derive(Debug, Clone)]
 pub struct GrantBinding {
-    /// The principal who calls.
+    /// The calling principal.
     pub principal: String,
     /// The identity of the source, which is more than its name.
     pub source: String,
@@ -89,7 +89,7 @@ pub struct ApprovalGrant {
 
 impl ApprovalGrant {
     /// Creates a grant that is valid for `valid_for` from now. A grant for exact arguments has a single use, whatever
-    /// `uses` says.
+    /// `uses` is.
     ///
     /// # Errors
     /// If the system's random number generator fails.

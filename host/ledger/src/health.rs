@@ -6,7 +6,7 @@ use portcullis_core::sync::Mutex;
 
 use super::LedgerError;
 
-/// The state that the writer's thread shares with those who fill its queue.
+/// The state that the writer's thread shares with the threads that fill its queue.
 #[derive(Debug, Default)]
 pub(super) struct LedgerHealth {
     /// The number of records that were lost since the last `ledger.gap`.

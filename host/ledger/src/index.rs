@@ -1,5 +1,4 @@
-//! The index for searches, derived from the records. Readers make it and bring it up to date; writers know nothing of
-//! it.
+//! The index for searches, derived from the records. Readers create and update it; writers do not know about it.
 
 mod add;
 mod blocks;
@@ -45,10 +44,10 @@ const PAGE_BYTES: u32 = 16 * 1024;
 /// The longest wait for another reader that brings the index up to date.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The number of records after which what was added is committed.
+/// The number of added records after which they are committed.
 const COMMIT_AFTER: usize = 50_000;
 
-/// The segment that stands for the table of format 1.
+/// The segment that represents the table of format 1.
 pub(super) const LEGACY: u32 = 0;
 
 /// The index of one data folder.
@@ -212,7 +211,7 @@ impl RecordIndex {
     }
 }
 
-/// Removes the index, so that the next reader makes it anew.
+/// Removes the index, so that the next reader rebuilds it.
 pub(super) fn remove(data_dir: &Path) {
     for suffix in ["", "-journal", "-shm", "-wal"] {
         let mut file = path(data_dir).into_os_string();
@@ -238,7 +237,7 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     conn.pragma_update(None, "page_size", PAGE_BYTES)?;
     // Of readers that make the index together, one changes its mode, and SQLite does not let the others wait for it.
     state::retry_busy(BUSY_TIMEOUT, || conn.pragma_update(None, "journal_mode", "WAL"))?;
-    // Otherwise SQLite plans some queries anew for each value, which takes longer than the query.
+    // Otherwise SQLite replans some queries for each value, which takes longer than the query.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     // The index is derived: entries lost in a crash of the machine are added again.
     conn.pragma_update(None, "synchronous", "NORMAL")?;

@@ -30,7 +30,7 @@ impl FingerprintKey {
 }
 
 /// Reads the 32 random bytes of a private file, or creates it. Programs that do so at the same time get the same bytes.
-/// `loss` says what removing the file costs.
+/// `loss` describes the cost of removing the file.
 pub(super) fn secret_file(folder: &Path, name: &str, loss: &str) -> Result<[u8; KEY_BYTES], LedgerError> {
     let path = folder.join(name);
     if fs::symlink_metadata(&path).is_err() {

@@ -1,6 +1,6 @@
 //! The ledger: the durable, hash-chained record of everything that the broker does.
 //!
-//! Each broker writes a chain of its own, from `broker.started` to `broker.stopped`, into files that no other process
+//! Each broker writes its own chain, from `broker.started` to `broker.stopped`, into files that no other process
 //! writes; several brokers may share a data folder. The hash of a record covers the hash of the record before it, so
 //! [`verify`] detects edited, deleted, inserted and reordered records. A bare chain cannot show that somebody with
 //! write access recomputed all of it, or removed a whole chain together with its lock file: the ledger is
@@ -15,7 +15,7 @@
 //! - The use of a grant is durable before the intent that it allows. Grants and cursors are state, in an SQLite file;
 //!   an index for searches, in another one, is derived from the records and can be deleted at any time.
 //! - A sealed body can be read only by the holders of an identity, and by nobody once its data key is deleted. Whether
-//!   payloads enter as a [`shape`], sealed or in whole is decided by those who record them.
+//!   payloads enter as a [`shape`], sealed or in full is decided by the callers that record them.
 
 mod body;
 mod calls;
@@ -96,7 +96,7 @@ use state::State;
 use storage::{Storage, StorageLimits, StorageProbe};
 use work::WorkQueue;
 
-/// The pause before a failed write is retried if no new record arrives: soon enough for those who monitor the broker.
+/// The pause before a failed write is retried if no new record arrives: soon enough for monitoring.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The longest write after which a lone call writes on its own thread: others may need to wait for the thread.
@@ -325,7 +325,7 @@ impl Ledger {
         self.inner.health.trouble().or_else(gone)
     }
 
-    /// Reports whether records can be written, as of the last millisecond: a look at the file for each call is costly.
+    /// Reports whether records can be written, as of the last millisecond: checking the file for each call is costly.
     fn seems_writable(&self) -> bool {
         let inner = &self.inner;
         if inner.health.trouble().is_some() {
@@ -335,7 +335,7 @@ impl Ledger {
         if looked.is_some_and(|looked| looked.elapsed() < LOOK_INTERVAL) {
             return true;
         }
-        // Not under the lock: callers would wait for each other's look at the disk.
+        // Not under the lock: callers would wait for each other's check of the disk.
         let is_there = (inner.probe)().is_ok();
         *inner.looked.lock() = is_there.then(Instant::now);
         is_there

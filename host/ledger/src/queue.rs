@@ -45,8 +45,8 @@ impl QueueSender {
         Ok(answer)
     }
 
-    /// Queues the intent of a call, which waits for it. If it is the only open call, its thread writes what is queued
-    /// and the intent: to wake another one, and to be woken by it, would cost as much as the write.
+    /// Queues the intent of a call that waits for it. If it is the only open call, its thread writes what is queued and
+    /// the intent: to wake another one, and to be woken by it, would cost as much as the write.
     pub(super) async fn awaited_intent(&self, draft: UnchainedRecord) -> Result<oneshot::Receiver<Reply>, LedgerError> {
         let (item, answer) = self.awaited(Some(draft)).await?;
         let is_alone = self.open_calls.load(Ordering::Relaxed) <= 1 && may_block();

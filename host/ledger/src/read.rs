@@ -55,7 +55,7 @@ pub struct PositionedRecord {
     pub record: Record,
 }
 
-/// The text of a record, and where it stands.
+/// The text of a record, and its place.
 pub(super) struct FoundText {
     position: u64,
     chain: String,
@@ -273,7 +273,7 @@ impl LedgerReader {
         self.with_text(chain, seq, place, str::to_owned)
     }
 
-    /// Reads the text of a record from the place that the index names, and returns what `use_text` makes of it.
+    /// Reads the text of a record from the place that the index names, and returns the result of `use_text`.
     pub(super) fn with_text<T>(
         &self,
         chain: &str,

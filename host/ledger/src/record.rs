@@ -74,7 +74,7 @@ kinds! {
     /// A broker died, and its chain ends at the record with this number and hash.
     ChainSealed = "chain.sealed",
     /// The first records of a chain are removed because of their age: the number and the hash of the last, the root of
-    /// the Merkle tree over them, the time of the newest, and the digest of what is left of them.
+    /// the Merkle tree over them, the time of the newest, and the digest of their remaining data.
     RecordsRemoved = "records.removed",
     /// The data keys of the days before one were deleted, so that bodies that were sealed with them cannot be opened:
     /// the day, and how many keys there were.
@@ -246,7 +246,7 @@ impl UnchainedRecord {
     }
 }
 
-/// A record with its place in a chain, as it is stored.
+/// A record with its place in a chain, as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ChainedRecord {
     /// The number of the record in its chain, from 1.

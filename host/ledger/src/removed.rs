@@ -23,7 +23,7 @@ pub(super) struct RemovedRecords {
     pub(super) is_stopped: bool,
     /// The Merkle tree over them.
     pub(super) tree: MerkleTree,
-    /// Those among them that say something about other chains: seals and removals.
+    /// The records among them about other chains: seals and removals.
     pub(super) kept: Vec<ChainedText>,
 }
 
@@ -119,7 +119,7 @@ impl RemovedRecords {
         (removed.chain == chain && removed.to_text() == text).then_some(removed)
     }
 
-    /// Returns the error about one that is not as it was written.
+    /// Returns the error about a changed one.
     pub(super) fn damaged(path: &std::path::Path) -> LedgerError {
         let cause = "it does not say what is left of removed records".to_owned();
         LedgerError::Damaged { path: path.to_owned(), cause }

@@ -51,7 +51,7 @@ impl<K: Clone + Eq + Hash> RepeatCounter<K> {
         true
     }
 
-    /// Takes the counts and starts anew.
+    /// Takes the counts and resets them.
     pub fn report(&self) -> RepeatReport<K> {
         let Counts { kinds, others } = mem::take(&mut *self.0.lock());
         RepeatReport { repeated: kinds.into_iter().filter(|(_, repeats)| *repeats > 0).collect(), others }

@@ -41,7 +41,7 @@ impl Ledger {
         let (chains, mut kept) = blocking(move || {
             storage.complete_removals()?;
             let sealed = chain::sealed(&data_dir)?;
-            // The name of a chain says when it began, so that newer ones need not be read.
+            // The name of a chain tells when it began, so newer ones need not be read.
             let began = |chain: &str| chain.parse::<ulid::Ulid>().map_or(0, |name| name.timestamp_ms());
             let is_done = |chain: &String| **chain == *own || sealed.contains(chain);
             let old = storage.chains()?.into_iter().filter(|chain| began(chain) < moment);
@@ -76,7 +76,7 @@ impl Ledger {
         Ok(done)
     }
 
-    /// Removes the data keys of the days that ended before a moment, because what was sealed with them is too old;
+    /// Removes the data keys of the days that ended before a moment, because the bodies sealed with them are too old;
     /// those of chains whose old records are kept stay with them.
     async fn remove_keys_before(&self, moment: u64, kept: &BTreeSet<String>) -> Result<(), LedgerError> {
         let moment = i64::try_from(moment).ok().and_then(|moment| Timestamp::from_millisecond(moment).ok());

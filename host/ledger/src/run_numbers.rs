@@ -22,7 +22,7 @@ impl RunNumbers {
         self.last.get(run).copied().unwrap_or_default()
     }
 
-    /// Takes in numbers of records that are durable now. Forgets runs whose identifiers nobody else holds: they get no
+    /// Takes in numbers of records that are durable now. Forgets runs whose identifiers nothing else holds: they get no
     /// further record.
     pub(super) fn advance(&mut self, last: HashMap<SessionId, u64>) {
         self.last.extend(last);

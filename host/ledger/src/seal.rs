@@ -87,15 +87,15 @@ pub(super) fn seals_due(state: &State, storage: &dyn Storage, data_dir: &Path) -
     Ok(due)
 }
 
-/// The end of a chain as it is found.
+/// The end of a chain as found.
 #[derive(Default)]
 struct FoundEnd {
     tip: ChainTip,
     is_stopped: bool,
 }
 
-/// Finds the end of a chain. Makes durable what was written of it, unless its lock file says that it `has_end`: that is
-/// said after the end is on disk.
+/// Finds the end of a chain. Makes its written part durable, unless its lock file states that it `has_end`: that is
+/// written after the end is on disk.
 fn end_of(storage: &dyn Storage, chain: &str, has_end: bool) -> Result<FoundEnd, LedgerError> {
     let mut reader = storage.read(chain, storage.last_place(chain)?)?;
     let mut last = last_batch(&mut *reader)?;

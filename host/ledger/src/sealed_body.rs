@@ -145,7 +145,7 @@ impl BodySealer {
             LedgerError::file("encrypt a key into", &path, "a recipient of `[ledger]` is not a usable key")
         })?;
         if !create(&path, &wrapped)? {
-            // Nobody could open what is sealed with a key that is nowhere.
+            // Nobody could open bodies sealed with a key that is not stored.
             return Err(LedgerError::file("create", &path, "somebody has put another file there"));
         }
         sync_folder(&folder(&self.data_dir))?;
@@ -176,7 +176,7 @@ impl KeyName {
     /// Reads a day and a number, as a sealed body names its key.
     fn parse(chain: &str, key: &str) -> Option<Self> {
         let (day, number) = key.split_once('.')?;
-        // A record can say anything; a chain is a part of a path here.
+        // A record can contain anything, and the chain becomes part of a path here.
         chain.parse::<ulid::Ulid>().ok()?;
         Some(Self { chain: chain.to_owned(), day: day.parse().ok()?, number: number.parse().ok()? })
     }

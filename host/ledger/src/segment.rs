@@ -30,7 +30,7 @@ pub(super) const FORMAT: u32 = 2;
 /// The extension of the files' names.
 const EXTENSION: &str = "records";
 
-/// The extension of the files that say what is left of removed records.
+/// The extension of the files with the remaining data of removed records.
 const REMOVED: &str = "removed";
 
 /// The largest such file that is read, in bytes. Each chain that the removed records sealed takes some 300 of it.
@@ -216,12 +216,12 @@ pub(super) fn path(data_dir: &Path, chain: &str, number: u32) -> PathBuf {
     folder(data_dir).join(format!("{chain}-{number:06}.{EXTENSION}"))
 }
 
-/// Returns the path of the file that says what is left of a chain's removed records.
+/// Returns the path of the file with the remaining data of a chain's removed records.
 pub(super) fn removed_path(data_dir: &Path, chain: &str) -> PathBuf {
     folder(data_dir).join(format!("{chain}.{REMOVED}"))
 }
 
-/// Returns the chain and the number that a segment's name says.
+/// Returns the chain and the number in a segment's name.
 fn parse(name: &str) -> Option<(&str, u32)> {
     let (chain, number) = name.strip_suffix(EXTENSION)?.strip_suffix('.')?.rsplit_once('-')?;
     chain::is_name(chain).then_some((chain, number.parse().ok()?))

@@ -70,7 +70,7 @@ impl<'a> Scan<'a> {
         while self.peek() == Some(b'"') {
             let key = self.string();
             self.take(b':');
-            // As it is written, a key is no shorter than in a record.
+            // As written, a key is no shorter than in a record.
             if listed < MAX_KEYS && self.takes_room(key.len().min(6 * MAX_KEY_BYTES)) {
                 out.insert(truncated(&decoded(key)), self.shape(depth + 1));
                 listed += 1;
@@ -175,9 +175,9 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Counts the characters that the content of a JSON string stands for. The text is valid, so every escape is complete.
+/// Counts the characters that the content of a JSON string encodes. The text is valid, so every escape is complete.
 fn characters(content: &str) -> usize {
-    // All that is written, less what an escape has more than the one character that it stands for.
+    // All written characters, less the excess of each escape over the one character that it encodes.
     let mut count = content.chars().count();
     let mut rest = content.as_bytes();
     while let Some(at) = memchr::memchr(b'\\', rest) {

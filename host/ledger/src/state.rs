@@ -140,8 +140,8 @@ pub(super) fn is_dispensable(error: &LedgerError) -> bool {
     is_bad || matches!(error, LedgerError::Missing(_))
 }
 
-/// Hardens a connection. Anyone may have written the file, so its schema is not trusted, and its pages are checked as
-/// they are read.
+/// Hardens a connection. Anyone may have written the file, so its schema is not trusted, and its pages are checked when
+/// read.
 pub(super) fn harden(conn: &Connection, busy: Duration) -> rusqlite::Result<()> {
     conn.busy_timeout(busy)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;

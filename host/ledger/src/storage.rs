@@ -36,10 +36,10 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
     /// [`LedgerError`] if the place cannot be read.
     fn read(&self, chain: &str, from: ChainPosition) -> Result<Box<dyn ChainReader>, LedgerError>;
 
-    /// Returns what is left of the first records of a chain, if they were removed. A reader begins after them.
+    /// Returns the remaining data of the first records of a chain, if they were removed. A reader begins after them.
     ///
     /// # Errors
-    /// [`LedgerError`] if the place cannot be read, or it is not as it was written.
+    /// [`LedgerError`] if the place cannot be read, or was changed.
     fn removed(&self, chain: &str) -> Result<Option<RemovedRecords>, LedgerError>;
 
     /// Returns the chains from which records were removed.
@@ -48,10 +48,10 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
     /// [`LedgerError`] if the place cannot be read.
     fn removed_chains(&self) -> Result<BTreeSet<String>, LedgerError>;
 
-    /// Removes the first records of a chain, and keeps in their place what is left of them.
+    /// Removes the first records of a chain, and keeps their remaining data in their place.
     ///
     /// # Errors
-    /// [`LedgerError`]; either nothing is removed, or what is left of the records is durable.
+    /// [`LedgerError`]; either nothing is removed, or the remaining data is durable.
     fn remove(&self, removed: &RemovedRecords) -> Result<(), LedgerError>;
 
     /// Completes removals that a crash interrupted, except where the remaining part is unreadable.
@@ -93,8 +93,8 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Makes durable what a broker that is gone appended to its chain. If nothing was written after its end, what it
-    /// had reserved there is given back.
+    /// Makes durable what a dead broker appended to its chain. If nothing was written after its end, the space that it
+    /// had reserved there is released.
     ///
     /// # Errors
     /// [`LedgerError`] if the place cannot be written.
@@ -153,7 +153,7 @@ pub(super) trait ChainReader: Send {
     /// Returns the place of the next records, from which another reader can continue.
     fn place(&self) -> ChainPosition;
 
-    /// Digests what is read from now on. The digest is that of what is stored before the reader's place.
+    /// Digests everything that is read from now on. The digest is that of the data before the reader's place.
     fn keep_digest(&mut self, _before: SegmentDigest) {}
 
     /// Returns the digest of the present segment up to the reader's place, if it is kept.
@@ -186,17 +186,17 @@ impl SegmentDigest {
         self.place.offset += bytes.len() as u64;
     }
 
-    /// Returns the SHA-256 of what was taken in.
+    /// Returns the SHA-256 of the data taken in.
     pub(super) fn value(&self) -> RecordHash {
         self.sha.clone().finalize().into()
     }
 }
 
-/// A place in a chain between two batches; the default is its beginning. A place among records that were removed stands
-/// for the first one that is left.
+/// A place in a chain between two batches; the default is its beginning. A place among removed records means the first
+/// remaining one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct ChainPosition {
-    /// The segment, or what else a storage divides a chain into; 0 stands for the first.
+    /// The segment, or another unit into which a storage divides a chain; 0 means the first.
     pub(super) segment: u32,
     /// The offset in it, in bytes.
     pub(super) offset: u64,

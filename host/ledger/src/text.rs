@@ -20,7 +20,7 @@ const BEGINNING: usize = 8;
 /// The lengths of grams, in bytes. The longer ones tell words apart; the shorter ones find short words.
 const GRAMS: [usize; 2] = [3, 5];
 
-/// The length that stands for the beginning of a long word among the lengths of grams.
+/// The length that marks the beginning of a long word among the lengths of grams.
 const BEGINNING_TAG: usize = 0;
 
 /// A text to be searched for.
@@ -29,7 +29,7 @@ pub struct TextQuery {
     /// The text in lower case and as JSON writes it.
     folded: String,
     finder: Finder<'static>,
-    /// The grams that records with the text have; each list stands for one way in which they can have it.
+    /// The grams that records with the text have; each list is one way in which they can have it.
     ways: Vec<Vec<u64>>,
 }
 
@@ -174,12 +174,12 @@ pub(super) fn scalars(json: &str) -> impl Iterator<Item = &str> {
             text.bytes().position(|byte| !is_word(&byte)).unwrap_or(text.len())
         };
         rest = text.get(end..)?;
-        // A string without an end stands in no record.
+        // A string without an end is in no record.
         if is_string { text.get(1..end - 1) } else { text.get(..end) }
     })
 }
 
-/// Returns the part of a record's text that searches look at: not its time, its number and its version.
+/// Returns the part of a record's text that searches consider: not its time, its number and its version.
 pub(super) fn searchable(record: &str) -> &str {
     let start = record.find(',').filter(|_| record.starts_with("{\"at\":")).unwrap_or(0);
     let end = record.rfind(",\"seq\":").unwrap_or(record.len());
@@ -197,7 +197,7 @@ pub(super) fn folded(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns a text as it stands in a string of a record, in lower case.
+/// Returns a text as written in a string of a record, in lower case.
 fn escaped(text: &str) -> String {
     let json = serde_json::Value::from(text).to_string();
     folded(json.get(1..json.len() - 1).unwrap_or_default()).into_owned()
@@ -261,7 +261,7 @@ mod tests {
         }
     }
 
-    /// A search that looked at all long words for every occurrence would take minutes.
+    /// A search that examined all long words for every occurrence would take minutes.
     #[test]
     fn a_text_that_occurs_often_within_a_long_word_is_searched_in_one_pass() {
         let scalar = format!("x{} password1", "password1".repeat(110_000));

@@ -1,6 +1,6 @@
 //! Verification of the ledger: everything is recomputed from the bytes in the file, without the broker's help, and
-//! compared with witnesses outside the chain: how far its lock file says it had come, where another broker sealed it,
-//! and signed checkpoints.
+//! compared with witnesses outside the chain: the length that its lock file states, the place where another broker
+//! sealed it, and signed checkpoints.
 
 mod check;
 mod judge;
@@ -68,7 +68,7 @@ pub struct ChainReport {
     /// The number of records that an earlier verification found good and whose segments are unchanged, so that they
     /// were not read again. They count among the good ones.
     pub verified_before: u64,
-    /// The number of the first bad record, and what is wrong with it.
+    /// The number of the first bad record, and its fault.
     pub bad: Option<(u64, String)>,
 }
 
@@ -85,8 +85,8 @@ impl ChainReport {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase", tag = "verdict")]
 pub enum ChainStatus {
-    /// Every record is as it was written, and every chain is live, has its end or is sealed. Without checkpoints that
-    /// are kept elsewhere, this cannot be told from a ledger that was recomputed from the start, or one from which a
+    /// Every record is unchanged, and every chain is live, has its end or is sealed. Without checkpoints that are kept
+    /// elsewhere, this cannot be distinguished from a ledger that was recomputed from the start, or one from which a
     /// chain was removed together with its lock file.
     Good,
     /// Somebody changed something, or a disk failed.
@@ -187,7 +187,7 @@ pub(super) fn verify_in(
         });
     }
     confirm_sealed(&mut chains, &seals);
-    // Of a bad chain, the index may know what is missing.
+    // The index may know the missing records of a bad chain.
     let is_good = |chain: &String| chains.get(chain).is_none_or(|(report, _)| report.bad.is_none());
     if let Some((chain, difference)) = differences.into_iter().find(|(chain, _)| is_good(chain)) {
         index::remove(data_dir);
@@ -226,7 +226,7 @@ fn expected(
     chains
 }
 
-/// Takes in what is left of removed records. Returns it for each chain: the number of the last, and the digest.
+/// Takes in the remaining data of removed records. Returns it for each chain: the number of the last, and the digest.
 fn begin_after_removed(
     storage: &dyn Storage,
     walk: &mut VerificationPass,

@@ -30,7 +30,7 @@ const BATCH_WAIT: Duration = Duration::from_micros(100);
 
 /// A unit of work for the writer.
 pub(super) struct WriteUnit {
-    /// The record, or `None` if the caller only waits for what is before it.
+    /// The record, or `None` if the caller only waits for earlier items.
     pub(super) draft: Option<UnchainedRecord>,
     /// The channel to which the result is sent, or `None` if nobody waits for it.
     pub(super) reply: Option<oneshot::Sender<Result<u64, LedgerError>>>,
@@ -57,7 +57,7 @@ struct State {
     /// True if the last batch answered several callers, which are about to return.
     is_batching: bool,
     sleep: Sleep,
-    /// True if the thread is to look again what is due, although there is nothing to write.
+    /// True if the thread must check again what is due, although there is nothing to write.
     is_nudged: bool,
     ending: Option<WriterEnd>,
 }
@@ -136,7 +136,8 @@ impl WorkQueue {
         self.state.lock().ending.is_some()
     }
 
-    /// Says that the writer has released the chain. Callers of what is left are told that the ledger is closed.
+    /// Reports that the writer has released the chain. The callers of remaining items get the error that the ledger is
+    /// closed.
     pub(super) fn release(&self) {
         let mut state = self.state.lock();
         // It is set already, unless the writer panicked.
@@ -168,12 +169,12 @@ impl WorkQueue {
         state.is_nudged = false;
         if state.is_batching && state.awaited > 0 && state.items.len() < MAX_BATCH && state.ending.is_none() {
             drop(state);
-            // The thread sleeps rather than waits for items, so that those who queue them need not wake it.
+            // The thread sleeps rather than waits for items, so that callers need not wake it.
             std::thread::sleep(BATCH_WAIT);
         }
     }
 
-    /// Takes what is queued. The caller holds the writer, so that items are written in the order of the queue.
+    /// Takes the queued items. The caller holds the writer, so that items are written in the order of the queue.
     pub(super) fn take(&self) -> WriterStep {
         let mut state = self.state.lock();
         let count = state.items.len().min(MAX_BATCH);
@@ -187,14 +188,14 @@ impl WorkQueue {
         }
     }
 
-    /// Takes what is queued, unless somebody waits for some of it, or is about to. The caller holds the writer.
+    /// Takes the queued items, unless somebody waits for some of them, or is about to. The caller holds the writer.
     pub(super) fn take_if_quiet(&self) -> Option<Vec<WriteUnit>> {
         let mut state = self.state.lock();
         let is_quiet = state.awaited == 0 && !state.is_batching && state.ending.is_none();
         (is_quiet && state.items.len() < MAX_BATCH).then(|| mem::take(&mut state.items))
     }
 
-    /// Makes the thread look again what is due.
+    /// Makes the thread check again what is due.
     pub(super) fn nudge(&self) {
         let mut state = self.state.lock();
         state.is_nudged = true;

@@ -100,7 +100,7 @@ struct Writer {
     runs: RunNumbers,
 }
 
-/// Drops the writer, which releases its chain, and tells those who wait for that, also when the thread panics. A ledger
+/// Drops the writer, which releases its chain, and wakes those waiting for that, also when the thread panics. A ledger
 /// whose writer panicked cannot be written any more, and says so.
 struct Release<'a>(&'a SharedWriter);
 
@@ -115,7 +115,7 @@ impl Drop for Release<'_> {
 }
 
 impl SharedWriter {
-    /// Writes what is queued until the ledger ends: the body of the writer's thread.
+    /// Writes queued items until the ledger ends: the body of the writer's thread.
     fn run(&self) {
         let _release = Release(self);
         let mut pause = None;
@@ -152,7 +152,7 @@ impl SharedWriter {
     }
 }
 
-/// The writer, held by a caller, and what was queued before.
+/// The writer, held by a caller, and the items queued before.
 pub(super) struct HeldWriter<'a> {
     writer: MutexGuard<'a, Option<Writer>>,
     items: Vec<WriteUnit>,
@@ -160,7 +160,8 @@ pub(super) struct HeldWriter<'a> {
 }
 
 impl HeldWriter<'_> {
-    /// Writes what was queued, and then an item, and answers all. Blocks for about as long as the last write took.
+    /// Writes the queued items, and then another item, and answers all. Blocks for about as long as the last write
+    /// took.
     pub(super) fn write(mut self, item: WriteUnit) {
         let Some(writer) = self.writer.as_mut() else { return };
         self.items.push(item);
@@ -223,7 +224,7 @@ impl Writer {
         }
     }
 
-    /// Writes these items, after what is outstanding, and answers each.
+    /// Writes these items, after the outstanding ones, and answers each.
     fn commit_and_answer(&mut self, items: Vec<WriteUnit>) {
         if items.is_empty() && self.cause.is_none() {
             return;
@@ -242,14 +243,14 @@ impl Writer {
                 refused.extend(kept.drain(room.min(kept.len())..));
                 self.outstanding.append(&mut kept);
                 self.health.failed(&error, refused.iter().filter(|item| item.draft.is_some()).count() as u64);
-                // The callers hear of it only now, when `trouble` says so too.
+                // The callers learn of it only now, when `trouble` reports it, too.
                 refused.into_iter().for_each(|item| answer(item, Err(error.clone())));
                 self.cause = Some(error);
             }
         }
     }
 
-    /// Appends what is outstanding and these items, all of them or none. Returns the number of each item; one without a
+    /// Appends the outstanding items and these, all of them or none. Returns the number of each item; one without a
     /// record has that of the record before it.
     fn commit(&mut self, items: &[WriteUnit]) -> Result<Vec<u64>, LedgerError> {
         let lost = self.health.lost();

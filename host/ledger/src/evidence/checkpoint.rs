@@ -58,7 +58,7 @@ pub struct SignedCheckpoint {
     note: String,
 }
 
-/// The reason why a file is no checkpoint that counts.
+/// The reason why a file is not a valid checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
@@ -117,7 +117,7 @@ impl SignedCheckpoint {
 /// Reads checkpoints from a text that has one or several of them, one after the other.
 ///
 /// # Errors
-/// [`CheckpointError`] about the first that does not count: one that nobody checked would give false certainty.
+/// [`CheckpointError`] about the first that is not valid: an unchecked one would give false certainty.
 pub fn read_checkpoints(text: &str, keys: &[PublicKey]) -> Result<Vec<SignedCheckpoint>, CheckpointError> {
     let notes = note::split(text).into_iter().enumerate();
     let opened: Result<Vec<_>, _> = notes.map(|(at, note)| SignedCheckpoint::open(note, keys, at + 1)).collect();
@@ -156,7 +156,7 @@ pub fn checkpoints(
     Ok(signed)
 }
 
-/// Verifies the ledger before something of it is signed, also against a checkpoint that was kept elsewhere.
+/// Verifies the ledger before any part of it is signed, also against a checkpoint that was kept elsewhere.
 pub(super) fn untampered(
     data_dir: &Path,
     kept: &[SignedCheckpoint],
@@ -171,12 +171,12 @@ pub(super) fn untampered(
     Ok(found)
 }
 
-/// Returns the checkpoints in a data folder that one of these keys signed, and what is wrong with the first that one of
-/// them should have signed. Those of other keys say nothing here.
+/// Returns the checkpoints in a data folder that one of these keys signed, and the fault in the first that one of them
+/// should have signed. Checkpoints of other keys are ignored.
 pub(crate) fn kept(data_dir: &Path, keys: &[PublicKey]) -> (Vec<SignedCheckpoint>, Option<String>) {
     let (mut kept, mut problem) = (Vec::new(), None);
     let folder = writer::folder(data_dir);
-    // A folder that cannot be read says nothing about the records.
+    // An unreadable folder tells nothing about the records.
     for name in names_in(&folder).unwrap_or_default() {
         let Some(chain) = name.strip_suffix(writer::EXTENSION).and_then(|name| name.strip_suffix('.')) else {
             continue;

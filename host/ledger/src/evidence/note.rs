@@ -1,5 +1,4 @@
-//! Signed notes: a text with the signatures of those who stand for it, as C2SP's `signed-note` writes them. Signatures
-//! are Ed25519's.
+//! Signed notes: a text with its signatures, in the form of C2SP's `signed-note`. Signatures are Ed25519's.
 
 use std::fmt;
 use std::str::FromStr;

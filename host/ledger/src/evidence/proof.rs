@@ -1,4 +1,4 @@
-//! Proofs that a record stands in a chain, which are checked without the ledger. A proof has two forms with the same
+//! Proofs that a record is in a chain, which are checked without the ledger. A proof has two forms with the same
 //! content: JSON, and C2SP's `tlog-proof`.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use crate::verify::VerifiedSegments;
 /// The first line of a proof as text.
 const TEXT_MARK: &str = "c2sp.org/tlog-proof@v1";
 
-/// The proof that a record stands in a chain.
+/// The proof that a record is in a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordProof {
     record: RecordInChain,
@@ -34,8 +34,8 @@ pub struct RecordProof {
     older: Option<Checkpoint>,
 }
 
-/// A record, with what its hash is made of, and with the proof that an older checkpoint covers the beginning of the
-/// same chain.
+/// A record, with the input of its hash, and with the proof that an older checkpoint covers the beginning of the same
+/// chain.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 struct RecordInChain {
     /// The text of the record.
@@ -109,8 +109,8 @@ impl RecordProof {
         serde_json::to_value(ProofJson { record, index: self.index, path, checkpoint }).unwrap_or_default()
     }
 
-    /// Returns the record, and after it the proof in the form of C2SP's `tlog-proof`. The record stands in a line of
-    /// its own, where people can read it, and a proof is short however long its record is.
+    /// Returns the record, and after it the proof in the form of C2SP's `tlog-proof`. The record is on its own line,
+    /// where people can read it, and a proof is short however long its record is.
     #[must_use]
     pub fn to_text(&self) -> String {
         let RecordInChain { record, before, since } = &self.record;
@@ -124,7 +124,7 @@ impl RecordProof {
         format!("{record}\n{TEXT_MARK}\nextra {extra}\nindex {}\n{path}\n{}", self.index, self.checkpoint.note())
     }
 
-    /// Reads and checks proofs, in either form, one after the other. Nothing but the keys is needed for it.
+    /// Reads and checks proofs, in either form, one after the other. Only the keys are needed for it.
     ///
     /// # Errors
     /// [`ProofError`] about the first that proves nothing.
@@ -213,9 +213,9 @@ fn decoded(hash: &str) -> Option<RecordHash> {
     STANDARD.decode(hash).ok()?.try_into().ok()
 }
 
-/// Verifies the ledger of a data folder, and proves that records stand in their chain, with a checkpoint of the chain
-/// as it is now. With an older checkpoint, also proves that the chain continues where that one ended. `keys` are those
-/// with which the checkpoints in the data folder are checked. The verification resumes from the state in `verified`, as
+/// Verifies the ledger of a data folder, and proves that records are in their chain, with a checkpoint of the present
+/// chain. With an older checkpoint, also proves that the chain continues where that one ended. `keys` are those with
+/// which the checkpoints in the data folder are checked. The verification resumes from the state in `verified`, as
 /// [`verify_after`](crate::verify_after) does; otherwise this blocks for a time in proportion to the size of the
 /// ledger. Brokers may continue to write.
 ///
@@ -274,7 +274,7 @@ pub(crate) fn proofs(
     let mut path_of = |ranges: &[Range<u64>]| -> Result<Option<Vec<RecordHash>>, LedgerError> {
         let mut path = Vec::with_capacity(ranges.len());
         for range in ranges {
-            // The records of a call stand near each other, so that their paths are nearly the same.
+            // The records of a call are close together, so their paths are nearly the same.
             let root = match known.get(&(range.start, range.end)) {
                 Some(root) => *root,
                 None => chain.root(range)?,

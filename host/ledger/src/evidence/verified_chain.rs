@@ -23,7 +23,7 @@ pub(crate) struct VerifiedChainState {
 pub(crate) struct VerifiedChain<'a> {
     storage: &'a dyn Storage,
     chain: &'a str,
-    /// The states at the ends of segments, in order. The last one is the end of what is proved.
+    /// The states at the ends of segments, in order. The last one is the end of the proved part.
     states: Vec<VerifiedChainState>,
 }
 
@@ -44,7 +44,7 @@ impl<'a> VerifiedChain<'a> {
         self.states.last().map(|state| state.tree.clone()).unwrap_or_default()
     }
 
-    /// Returns the place after which a record stands, with the last record before that place.
+    /// Returns the place before a record, with the last record before that place.
     fn before(&self, seq: u64) -> (ChainPosition, ChainTip) {
         let state = self.states.iter().rfind(|state| state.tip.seq < seq);
         state.map(|state| (state.place, state.tip)).unwrap_or_default()

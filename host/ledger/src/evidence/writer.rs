@@ -33,7 +33,7 @@ pub(crate) struct CheckpointWriter {
     /// The time of the first record that no checkpoint covers, or of the last attempt that failed.
     uncovered_since: Option<Instant>,
     has_failed: bool,
-    /// The last checkpoint that was signed, for those who send it elsewhere.
+    /// The last checkpoint that was signed, for tasks that send it elsewhere.
     signed: watch::Sender<Option<SignedCheckpoint>>,
 }
 

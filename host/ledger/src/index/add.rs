@@ -55,7 +55,7 @@ struct Additions<'a> {
 }
 
 impl RecordIndex {
-    /// Adds what is new in these chains and in the table of format 1.
+    /// Adds the new records of these chains and of the table of format 1.
     pub(super) fn add(&self, open: &BTreeMap<String, ChainState>) -> Result<(), LedgerError> {
         let sized = self.connection().pragma_update(None, "cache_size", -CACHE_KIB);
         sized.map_err(|error| self.failed(&error))?;
@@ -197,7 +197,7 @@ impl<'a> Additions<'a> {
         Ok(())
     }
 
-    /// Stores what was collected of calls. This comes before each commit, after which others may add to the index.
+    /// Stores the collected facts about calls. This comes before each commit, after which others may add to the index.
     fn store(&mut self) -> rusqlite::Result<()> {
         let mut insert = self.conn.prepare_cached("INSERT OR REPLACE INTO calls (call, class) VALUES (?1, ?2)")?;
         for (key, class) in std::mem::take(&mut self.calls) {

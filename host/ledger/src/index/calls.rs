@@ -25,7 +25,7 @@ pub(crate) enum WalkedCalls<'a> {
     OfClasses(&'a [i64]),
 }
 
-/// A record of a call, and where it stands.
+/// A record of a call, and its place.
 pub(crate) struct IndexedRecord {
     pub(crate) call: Vec<u8>,
     pub(crate) chain: Arc<str>,
@@ -73,7 +73,7 @@ impl RecordIndex {
         Ok(TextFilter::stored(filter.unwrap_or_default()))
     }
 
-    /// Returns the records of the calls of a span, in the order in which they stand.
+    /// Returns the records of the calls of a span, in their order.
     pub(crate) fn records_of_calls(&self, span: &Range<Vec<u8>>) -> rusqlite::Result<Vec<IndexedRecord>> {
         let mut query = self.connection().prepare_cached(
             "SELECT call, events.chain, seq, segment, offset FROM events WHERE call >= ?1 AND call < ?2 \

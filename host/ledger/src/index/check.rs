@@ -252,7 +252,7 @@ fn nothing_of(seq: u64) -> String {
 }
 
 impl RecordIndex {
-    /// Returns what the index says of each chain at one moment.
+    /// Returns the index's state of each chain at one moment.
     fn known_chains(&self, certain: &HashMap<String, u64>) -> Result<KnownChains, LedgerError> {
         let sql = "SELECT chain, segment, offset, complete, \
                    (SELECT coalesce(max(seq), 0) FROM events WHERE chain = chains.id) FROM chains";

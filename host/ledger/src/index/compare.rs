@@ -14,7 +14,7 @@ use crate::record::RecordMembers;
 use crate::storage::ChainPosition;
 use crate::text::grams;
 
-/// The number of blocks that are kept: calls that begin at the same time may stand in two.
+/// The number of blocks that are kept: calls that begin at the same time may be in two.
 const MAX_BLOCKS: usize = 4;
 
 /// The number of calls from which on those that did not end are compared, so that they take no more memory.
@@ -55,16 +55,16 @@ struct ComparedBlock {
     seen: SeenTexts,
 }
 
-/// A comparison of one thread, which keeps what it looked up.
+/// A comparison of one thread, which caches its lookups.
 pub(super) struct EntryComparison {
     index: RecordIndex,
-    /// The texts that numbers stand for. A number that stands for nothing has none.
+    /// The texts that numbers represent. An unassigned number has none.
     names: HashMap<i64, Option<String>>,
     kinds: HashMap<i64, Option<String>>,
     sessions: HashMap<i64, Option<String>>,
     /// The facts that many records share.
     facts: HashMap<i64, (CallClass, String)>,
-    /// The blocks whose filters were looked at last; the newest is the last.
+    /// The blocks whose filters were used last; the newest is the last.
     blocks: Vec<ComparedBlock>,
     /// The calls with a compared record whose final record was not compared yet.
     calls: HashMap<Vec<u8>, ComparedCall>,
@@ -226,7 +226,7 @@ impl EntryComparison {
         Ok(has_all)
     }
 
-    /// Returns what the index says of records of a chain, by their numbers.
+    /// Returns the index's entries for records of a chain, by their numbers.
     fn entries(&mut self, chain: &str, first: u64, last: u64) -> rusqlite::Result<HashMap<u64, Entry>> {
         let sql = "SELECT seq, segment, offset, at, kind, run, call, error, facts FROM events \
                    WHERE chain = (SELECT id FROM chains WHERE chain = ?1) AND seq BETWEEN ?2 AND ?3";
@@ -304,7 +304,7 @@ impl EntryComparison {
     }
 }
 
-/// Reports whether a number stands for a text, which is looked up once.
+/// Reports whether a number represents a text, which is looked up once.
 fn stands_for(
     index: &RecordIndex,
     known: &mut HashMap<i64, Option<String>>,

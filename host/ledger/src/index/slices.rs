@@ -20,7 +20,7 @@ type BlockSet = [u64; GROUP / 64];
 pub(crate) struct TextSearch<'a> {
     index: &'a RecordIndex,
     text: &'a TextQuery,
-    /// The group that was looked at last, and which of its blocks may have the text.
+    /// The group that was used last, and which of its blocks may have the text.
     group: Option<(Group, BlockSet)>,
 }
 
@@ -49,7 +49,7 @@ impl<'a> TextSearch<'a> {
             self.group = Some((group, set));
         }
         let Some((group, set)) = &self.group else { return Ok(true) };
-        // Old blocks may have been removed, and the group's first with them: then the bits cannot be told apart.
+        // Old blocks may have been removed, and the group's first with them: then the bits cannot be distinguished.
         let number = firsts.binary_search(&group.first).ok().and_then(|begin| at.checked_sub(begin));
         let Some(number) = number.filter(|number| *number < GROUP) else { return Ok(true) };
         Ok(set.get(number / 64).is_some_and(|word| word >> (number % 64) & 1 == 1))
@@ -87,7 +87,7 @@ fn slice(conn: &Connection, group: i64, byte: usize, bit: u8) -> rusqlite::Resul
     Ok(set)
 }
 
-/// Brings groups up to date after these blocks were stored: groups with one of them are made anew, and each 512 blocks
+/// Brings groups up to date after these blocks were stored: groups with one of them are rebuilt, and each 512 blocks
 /// that take no further calls become a group.
 pub(super) fn update(conn: &Connection, stored: &[Vec<u8>]) -> rusqlite::Result<()> {
     let mut changed: Vec<Group> = Vec::new();
@@ -122,7 +122,7 @@ pub(super) fn forget(conn: &Connection) -> rusqlite::Result<()> {
     conn.execute(&format!("DELETE {gone}"), []).map(drop)
 }
 
-/// Reports whether the slices say the same as the filters of their blocks, and each group begins with a block.
+/// Reports whether the slices agree with the filters of their blocks, and each group begins with a block.
 pub(super) fn agree(conn: &Connection) -> rusqlite::Result<bool> {
     // Another reader may add to a group meanwhile: all that is compared is of one moment.
     conn.execute_batch("BEGIN")?;
@@ -298,7 +298,7 @@ mod tests {
         assert!(!agree(&index.conn).unwrap());
         index.conn.execute("DELETE FROM slices", []).unwrap();
         assert!(!agree(&index.conn).unwrap());
-        // The slices of what is left after the group's first block was taken away would be those of other blocks.
+        // After the removal of the group's first block, the slices would be those of other blocks.
         index.conn.execute("DELETE FROM blocks WHERE first = x''", []).unwrap();
         let group = group_of(&index.conn, &key(5)).unwrap().unwrap();
         write(&index.conn, group.id, &group.first, &group.last).unwrap();

@@ -1,4 +1,4 @@
-//! The numbers that stand for texts in the index.
+//! The numbers that represent texts in the index.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -71,7 +71,7 @@ impl Vocabulary {
         text_id(conn, &mut self.sessions, run, ("sessions", "run"))
     }
 
-    /// Returns what a record says by numbers, and their number.
+    /// Returns a record's facts as numbers, and their count.
     pub(super) fn facts(&mut self, conn: &Connection, facts: &IndexedFacts<'_>) -> rusqlite::Result<(CallClass, i64)> {
         let RecordNames { principal, profile, source, item } = &facts.names;
         let names = RecordNames {

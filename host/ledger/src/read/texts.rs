@@ -13,8 +13,7 @@ const MAX_KEPT: usize = 16;
 /// The size of the records from which on fewer places are kept, in bytes of text.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
-/// The texts of records. It keeps what was read last, because records that follow each other were often written
-/// together.
+/// The texts of records. It keeps the last batch, because consecutive records were often written together.
 pub(super) struct RecordTexts {
     storage: Arc<dyn Storage>,
     /// The newest is the first.

@@ -36,7 +36,7 @@ impl BodyOpener {
     }
 
     /// Opens the payloads in the facts of a record: each then has its `body`, as with `record = "full"`. One that
-    /// cannot be opened stays as it is: its key was deleted, or is for others.
+    /// cannot be opened stays unchanged: its key was deleted, or is for others.
     pub(crate) fn open(&self, chain: &str, facts: &mut Value) {
         match facts {
             Value::Array(items) => items.iter_mut().for_each(|item| self.open(chain, item)),

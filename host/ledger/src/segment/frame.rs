@@ -113,7 +113,7 @@ impl FrameHeader {
         (bytes.starts_with(&MAGIC) && fits).then_some(header)
     }
 
-    /// Reports whether the frame is as it was written: `bytes` are its header, and `rest` is what follows it.
+    /// Reports whether the frame is unchanged: `bytes` are its header, and `rest` is what follows it.
     pub(super) fn is_whole(&self, bytes: &[u8; HEADER_BYTES], rest: &[u8]) -> bool {
         rest.len() == self.length && checksum(bytes, rest) == self.checksum
     }

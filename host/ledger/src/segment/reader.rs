@@ -12,11 +12,11 @@ use crate::chain::{ChainTip, hash_of};
 use crate::record::ChainedRecord;
 use crate::storage::{ChainEnd, ChainPosition, ChainReader, SegmentDigest, SkippedBatch, StoredBatch};
 
-/// The bytes that are read ahead: few at first, since a search looks at single frames, and more with each time.
+/// The bytes that are read ahead: few at first, since a search reads single frames, and more with each time.
 const FIRST_READ_BYTES: usize = 16 * 1024;
 const MAX_READ_BYTES: usize = 256 * 1024;
 
-/// The number of headers without their frames that are looked at after the end of a segment.
+/// The number of headers without their frames that are examined after the end of a segment.
 const MAX_FALSE_STARTS: usize = 100;
 
 /// A reader of the segments of one chain.
@@ -244,7 +244,7 @@ impl SegmentFile {
         Ok(Found::Frame(Frame { bytes, header, rest }))
     }
 
-    /// Returns the records of a frame; the inner error is what is wrong with it.
+    /// Returns the records of a frame; the inner error describes its fault.
     fn records(&mut self, frame: &Frame) -> Result<Result<Vec<ChainedRecord>, String>, LedgerError> {
         if let Some(offset) = frame.header.dictionary()
             && self.dictionary.as_ref().is_none_or(|dictionary| dictionary.offset != offset)
@@ -290,7 +290,7 @@ impl SegmentFile {
         Ok(matches!(self.frame(offset)?, Found::Frame(_)))
     }
 
-    /// Reports whether an append begins anywhere after an offset: then what is there was not cut by a crash, since an
+    /// Reports whether an append begins anywhere after an offset: then the data there was not cut by a crash, since an
     /// append is confirmed before the next one is written. Frames of the same append do not count.
     fn goes_on_after(&mut self, offset: u64) -> Result<bool, LedgerError> {
         let mut at = offset + 1;

@@ -45,7 +45,7 @@ pub(super) struct SegmentWriter {
     limits: StorageLimits,
     /// The segment that is being written; `None` until the first record.
     open: Option<OpenSegment>,
-    /// The file that is being written and what is in it, for the probe.
+    /// The file that is being written and its expected content, for the probe.
     watched: Arc<Mutex<Option<(WatchedFile, u64)>>>,
     /// The last record that was written.
     tip: ChainTip,
@@ -128,7 +128,7 @@ impl ChainWriter for SegmentWriter {
     fn probe(&self) -> StorageProbe {
         let watched = Arc::clone(&self.watched);
         Arc::new(move || {
-            // Not under the lock: callers would wait for each other's look at the disk.
+            // Not under the lock: callers would wait for each other's check of the disk.
             let open = watched.lock().clone();
             open.map_or(Ok(()), |(file, end)| file.holds(end))
         })
@@ -192,8 +192,8 @@ impl OpenSegment {
         Ok(segment)
     }
 
-    /// Reports whether the next segment is to begin: never while something stands after the end that an append left
-    /// which failed, because readers would take that for the end of the chain, or for its records.
+    /// Reports whether the next segment must begin: never while remains of a failed append follow the end, because
+    /// readers would take those for the end of the chain, or for its records.
     fn is_full(&self, limits: StorageLimits) -> bool {
         if self.failed > self.end {
             return false;
@@ -256,7 +256,7 @@ impl OpenSegment {
         }
         let most = limits.bytes.unwrap_or(u64::MAX);
         let ahead = self.reserved.clamp(*RESERVED_BYTES.start(), *RESERVED_BYTES.end());
-        // On a disk that is nearly full, what is needed may fit where a reserve does not.
+        // On a nearly full disk, the needed bytes may fit where a reserve does not.
         let mut last = LedgerError::Full(self.watched.path().to_owned());
         for target in [end + ahead, end] {
             if target > most {
@@ -339,7 +339,7 @@ mod tests {
         writer.append(&all[..10]).unwrap();
         for (from, to) in [(10, 11), (11, 30), (30, 40)] {
             let open = writer.open.as_mut().unwrap();
-            // The frames of an append that reached the disk although it was said to have failed.
+            // The frames of an append that reached the disk although it was reported as failed.
             let mut frames = Vec::new();
             frame::push_records(&mut frames, &lost[from..], None);
             open.file.write_all_at(&frames, open.end).unwrap();

@@ -119,7 +119,7 @@ async fn verification_says_that_calls_may_be_missing_from_a_chain_without_an_end
         writing::wait_for_end(dir.path()).await;
         let report = report(dir.path());
         assert_eq!((report.stopped, report.may_miss_calls()), (false, may_miss));
-        // The next broker seals the chain, and what is missing stays missing.
+        // The next broker seals the chain, and missing records stay missing.
         open(dir.path()).await.close().await;
         assert_eq!(verify(dir.path()).unwrap().chains[0].may_miss_calls(), may_miss);
     }

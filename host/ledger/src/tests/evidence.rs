@@ -69,7 +69,7 @@ impl Signed {
         prove(self.dir(), chain, records, since, &key, &keys, &mut VerifiedSegments::default())
     }
 
-    /// Makes the proof of a record as it is, whether or not it is good.
+    /// Makes the proof of a record unchecked, whether or not it is good.
     fn prove_as_it_is(&self, chain: &str, record: u64, since: Option<&SignedCheckpoint>) -> RecordProof {
         let storage = segments(self.dir());
         let mut reader = storage.read(chain, ChainPosition::default()).unwrap();
@@ -96,7 +96,7 @@ impl Signed {
     }
 }
 
-/// Makes all hashes of a chain anew, so that it contradicts nothing.
+/// Recomputes all hashes of a chain, so that it contradicts nothing.
 pub(super) fn rehash(records: &mut [ChainedRecord]) {
     let mut before = RecordHash::default();
     for (record, seq) in records.iter_mut().zip(1..) {
@@ -260,7 +260,7 @@ async fn a_proof_is_checked_without_the_ledger_and_a_changed_one_is_refused() {
         assert_eq!(RecordProof::check_all(text, &keys), Err(ProofError::Malformed), "{text}");
     }
 
-    // A record in another place than it says.
+    // A record in another place than it states.
     let copy = std::fs::read(segment(signed.dir(), chain)).unwrap();
     rewrite(signed.dir(), chain, |records| {
         rehash(records);

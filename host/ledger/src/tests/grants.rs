@@ -1,4 +1,4 @@
-//! A grant covers what was approved and nothing else.
+//! A grant covers only the approved calls.
 
 use std::num::NonZeroU32;
 

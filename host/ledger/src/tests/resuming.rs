@@ -25,7 +25,7 @@ async fn append(ledger: &Ledger, n: usize) {
     }
 }
 
-/// Verifies as the user's next command would, and remembers what was found.
+/// Verifies as the user's next command would, and remembers the findings.
 fn verify_again(dir: &Path, state: &Path) -> Verification {
     let mut verified = VerifiedSegments::load(state, dir).unwrap();
     let found = verify_in(dir, small(dir), &[], &[], &mut verified).unwrap();

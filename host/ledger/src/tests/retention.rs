@@ -39,7 +39,7 @@ fn files(dir: &Path, chain: &str) -> Vec<String> {
     names.into_iter().filter(|name| name.starts_with(chain) && name.ends_with(".records")).collect()
 }
 
-/// Asserts that something was tampered with, and returns what is said of it.
+/// Asserts that something was tampered with, and returns the message about it.
 fn tampered(dir: &Path) -> String {
     match verify(dir).unwrap().verdict {
         ChainStatus::Tampered { chain, seq, reason } => format!("{chain:?} {seq:?} {reason}"),
@@ -186,7 +186,7 @@ async fn records_of_seals_and_removals_are_kept_when_they_are_removed_themselves
         assert_eq!(files(dir.path(), chain).len(), 0);
         assert_eq!(stored(&segments(dir.path()), next).0.len(), if next == &chains[3] { 4 } else { 0 });
     }
-    // The third chain says what is left of the second, and the second what is left of the first.
+    // The third chain records the rest of the second, and the second the rest of the first.
     let mut changed = left(dir.path(), &chains[1]);
     changed.kept.clear();
     std::fs::write(segment::removed_path(dir.path(), &chains[1]), changed.to_text()).unwrap();
@@ -258,8 +258,8 @@ async fn checkpoints_and_proofs_are_as_before_once_old_records_are_removed() {
     let removed = left(dir, ledger.chain()).tip.seq;
     assert!(removed > old[0].size());
 
-    // The checkpoint after the removal continues the one before it, and both confirm what is there and what was
-    // removed.
+    // The checkpoint after the removal continues the one before it, and both confirm the present and the removed
+    // records.
     append(&ledger, 20).await;
     let after = signed.checkpoints();
     ledger.close().await;
@@ -290,8 +290,8 @@ async fn checkpoints_and_proofs_are_as_before_once_old_records_are_removed() {
     assert!(gone.to_string().contains("removed because of its age"), "{gone}");
 }
 
-/// Somebody makes all hashes anew and lets a broker remove the records: a checkpoint that was kept elsewhere still
-/// tells.
+/// Somebody recomputes all hashes and lets a broker remove the records: a checkpoint that was kept elsewhere still
+/// reveals it.
 #[tokio::test]
 async fn a_checkpoint_of_exactly_what_was_removed_shows_that_it_was_rewritten_before() {
     let signed = Signed::new();

@@ -1,4 +1,4 @@
-//! A search through the index finds the calls that a look at every record finds, in the same order.
+//! A search through the index finds the same calls as reading every record, in the same order.
 
 use std::ops::ControlFlow;
 
@@ -54,7 +54,7 @@ fn search(dir: &Path, range: &CallRange, filter: &CallFilter<'_>) -> Vec<Found> 
     found
 }
 
-/// Returns the identifiers of the calls that a search finds, which must be those that every record says.
+/// Returns the identifiers of the calls that a search finds, which must be those that the records give.
 fn compared(dir: &Path, range: &CallRange, filter: &CallFilter<'_>, all: &[Found]) -> Vec<String> {
     let found = search(dir, range, filter).into_iter().map(|(entry, _)| entry.call);
     let expected = all.iter().filter(|(entry, records)| filter.matches(entry, records)).map(|(entry, _)| &entry.call);

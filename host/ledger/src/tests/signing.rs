@@ -23,7 +23,7 @@ impl Remembered {
         remembered
     }
 
-    /// Does something as the user's next command would: with what is remembered, which is written afterwards.
+    /// Does something as the user's next command would: with the remembered state, which is written afterwards.
     fn going_on<T>(&self, work: impl FnOnce(&mut VerifiedSegments) -> T) -> T {
         let mut verified = VerifiedSegments::load(&self.state_dir(), self.signed.dir()).unwrap();
         let done = work(&mut verified);
@@ -182,7 +182,7 @@ async fn nothing_false_is_signed() {
     let signed = Signed::new();
     let chain = signed.closed(3).await;
     let whole = std::fs::read(segment(signed.dir(), &chain)).unwrap();
-    // A name that would bring further lines into what is signed.
+    // A name that would bring further lines into the signed text.
     let strange = format!("{chain}\n1\nAAAA\nx");
     std::fs::write(segment(signed.dir(), &strange), &whole).unwrap();
     let notes: Vec<_> = signed.checkpoints().iter().map(|signed| signed.chain().to_owned()).collect();

@@ -6,8 +6,8 @@ use portcullis_core::call::now_millis;
 use super::*;
 use crate::verify::verify_in;
 
-/// The number of calls in each test run. `PORTCULLIS_SOAK_CALLS=1000000` makes it a soak, which also looks at the
-/// memory of the process and prints what it found; other tests must not run at the same time.
+/// The number of calls in each test run. `PORTCULLIS_SOAK_CALLS=1000000` makes it a soak, which also measures the
+/// memory of the process and prints the result; other tests must not run at the same time.
 const CALLS: usize = 3000;
 
 /// As many agents as a busy team has.

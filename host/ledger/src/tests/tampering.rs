@@ -16,7 +16,7 @@ enum Tampering {
     Cut,
     /// An old copy of the whole chain.
     Rollback,
-    /// An edit after which all hashes are made anew.
+    /// An edit after which all hashes are recomputed.
     Rewrite,
     /// Bytes of the file.
     Bytes,
@@ -33,9 +33,9 @@ const TAMPERINGS: [Tampering; 8] = [
     Tampering::Bytes,
 ];
 
-/// Changes a chain of `n` records, and returns the number of the first that is not as it was. It is 0 where that cannot
-/// be told: a checkpoint does not reveal which record was replaced before all hashes were recomputed, and a byte of a
-/// file may belong to several.
+/// Changes a chain of `n` records, and returns the number of the first changed one. It is 0 where that cannot be told:
+/// a checkpoint does not reveal which record was replaced before all hashes were recomputed, and a byte of a file may
+/// belong to several.
 fn tamper(dir: &Path, chain: &str, tampering: Tampering, place: usize, n: usize) -> u64 {
     let at = place % n;
     let next = if at + 1 < n { at + 1 } else { at - 1 };

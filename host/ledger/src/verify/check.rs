@@ -30,7 +30,7 @@ pub(super) enum CheckedContent {
     Stopped,
     /// The end of another chain.
     Seal { chain: String, at: ChainTip, text: String },
-    /// The removal of another chain's first records: the number of the last, and the digest of what is left.
+    /// The removal of another chain's first records: the number of the last, and the digest of the remaining data.
     Removal { chain: String, last: u64, digest: String, text: String },
     /// An intent that its call did not wait for.
     QueuedIntent,
@@ -39,7 +39,7 @@ pub(super) enum CheckedContent {
 }
 
 impl CheckedRecord {
-    /// Checks a record, as it is stored with its hash, after a record with the hash `before`.
+    /// Checks a record, as stored with its hash, after a record with the hash `before`.
     pub(super) fn of(chain: &str, seq: u64, text: &[u8], found: &[u8], before: &RecordHash) -> Self {
         let hash = hash(before, text);
         let content = std::str::from_utf8(text).map_err(|_| "its text is not UTF-8".to_owned());

@@ -86,7 +86,7 @@ pub(super) fn unrecorded_removals(
     }
 }
 
-/// Confirms the chains whose seals stand in records that are confirmed themselves.
+/// Confirms the chains whose seals are in records that are themselves confirmed.
 pub(super) fn confirm_sealed(
     chains: &mut BTreeMap<String, (ChainReport, RecordHash)>,
     seals: &BTreeMap<String, Vec<RecordedSeal>>,
@@ -129,7 +129,7 @@ pub(super) fn judge(chains: &[ChainReport], trouble: Option<String>) -> Vec<Chai
     tampered.chain(trouble).chain(incomplete).collect()
 }
 
-/// Returns what is wrong with a chain that another broker sealed: the number of the first bad record, and the reason.
+/// Returns the fault in a chain that another broker sealed: the number of the first bad record, and the reason.
 fn compare(seal: &RecordedSeal, records: u64, end: &RecordHash) -> Option<(u64, String)> {
     let RecordedSeal { at, by, .. } = seal;
     if records < at.seq {

@@ -29,7 +29,7 @@ const MAX_BYTES: u64 = 256 * 1024 * 1024;
 pub struct VerifiedSegments {
     /// The file; `None` if nothing is remembered.
     path: Option<PathBuf>,
-    /// The segments of each chain, in order. Where the first records were removed, the first of these stands for them.
+    /// The segments of each chain, in order. Where the first records were removed, the first of these represents them.
     chains: BTreeMap<String, Vec<VerifiedSegment>>,
     /// True if all records are read again.
     reads_all: bool,
@@ -49,7 +49,7 @@ pub(super) struct VerifiedSegment {
     pub(super) is_stopped: bool,
     /// True if the chain has intents that their calls did not wait for.
     pub(super) has_queued_intents: bool,
-    /// The records of the segment that say something about other chains.
+    /// The records of the segment about other chains.
     pub(super) kept: Vec<ChainedText>,
 }
 
@@ -108,8 +108,7 @@ impl VerifiedSegments {
         Ok(Self { path: Some(path), chains: chains.filter_map(read).collect(), reads_all: false })
     }
 
-    /// Makes the next verification read all records again. That the ledger still has what was found before is checked
-    /// all the same.
+    /// Makes the next verification read all records again. The ledger must still have everything that was found before.
     #[must_use]
     pub fn reading_all(self) -> Self {
         Self { reads_all: true, ..self }
@@ -154,8 +153,8 @@ impl VerifiedSegments {
         segments.map(|of| VerifiedChainState { place: of.place, tip: of.tip, tree: of.tree.clone() }).collect()
     }
 
-    /// Returns the segments of a chain that need not be read again if they are unchanged: those after the records that
-    /// were removed, if what is left of these is what was found.
+    /// Returns the segments of a chain that need not be read again if they are unchanged: those after the removed
+    /// records, if the remaining data of these is the one that was found.
     pub(super) fn after(&self, chain: &str, removed: Option<&RemovedRecords>) -> &[VerifiedSegment] {
         let known = self.chains.get(chain).filter(|_| !self.reads_all).map(Vec::as_slice).unwrap_or_default();
         let Some(removed) = removed else { return known };
@@ -172,7 +171,7 @@ impl VerifiedSegments {
 }
 
 impl VerifiedSegment {
-    /// Returns what stands for the removed records of a chain.
+    /// Returns the stand-in for the removed records of a chain.
     pub(super) fn of_removed(removed: &RemovedRecords) -> Self {
         Self {
             place: ChainPosition { segment: removed.segment, offset: 0 },

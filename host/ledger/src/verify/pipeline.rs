@@ -1,5 +1,5 @@
-//! The reading of chains: one thread reads, all processors check records by themselves, and the caller gets what was
-//! found in the order of the chains.
+//! The reading of chains: one thread reads, all processors check single records, and the caller gets the findings in
+//! the order of the chains.
 
 use std::num::NonZero;
 use std::path::Path;
@@ -62,7 +62,7 @@ enum Next {
     Checked(Receiver<Result<Found, LedgerError>>),
 }
 
-/// Reads chains and checks their records. Calls `take` with the chain and what was found, in order.
+/// Reads chains and checks their records. Calls `take` with the chain and the findings, in order.
 ///
 /// # Errors
 /// The [`LedgerError`] of `take`, or that of the index. A chain that cannot be read is damaged.
@@ -128,7 +128,7 @@ fn check_jobs(waiting: &Mutex<Receiver<Job>>, data_dir: &Path, index: &IndexPlac
     }
 }
 
-/// The reader's ends of the queues. Its methods return `None` if nobody takes what was found.
+/// The reader's ends of the queues. Its methods return `None` if nobody takes the findings.
 struct Reading {
     jobs: SyncSender<Job>,
     in_order: SyncSender<(Arc<str>, Next)>,

@@ -5,7 +5,7 @@
 const MAX_DEPTH: usize = 32;
 
 /// Reports whether a text is canonical JSON, if its keys are plain ASCII and its strings have no escapes but the short
-/// ones. `false` means that the text may be canonical all the same.
+/// ones. `false` does not mean that the text is not canonical.
 pub(super) fn is_canonical(text: &str) -> bool {
     value(text.as_bytes(), 0).is_some_and(<[u8]>::is_empty)
 }

@@ -1,4 +1,4 @@
-//! The chains are read from where an earlier verification stopped, if what it read is unchanged.
+//! The chains are read from where an earlier verification stopped, if the records that it read are unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
@@ -86,7 +86,7 @@ pub(super) fn check_chains(
     Ok((index.differences(), good))
 }
 
-/// Returns the state of a chain at the end of what was read of a segment; `kept` was read of it before.
+/// Returns the state of a chain at the end of the part that was read of a segment; `kept` was read earlier.
 fn verified_segment(
     walk: &mut VerificationPass,
     chain: &str,
@@ -103,11 +103,11 @@ fn verified_segment(
     VerifiedSegment { place, digest, tip, tree, is_stopped, has_queued_intents, kept }
 }
 
-/// A chain, and what need not be read again of it.
+/// A chain, and the part that need not be read again.
 struct ResumedChain {
     chain: String,
     removed: Option<RemovedRecords>,
-    /// The segments that are as they were when they were verified.
+    /// The segments that are unchanged since they were verified.
     segments: Vec<VerifiedSegment>,
     /// The digest of the last of them, which continues with the rest of its file.
     digest: Option<SegmentDigest>,

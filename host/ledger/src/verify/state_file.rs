@@ -10,7 +10,7 @@ use crate::state::{self, SCHEMA, schema_of};
 use crate::storage::Storage;
 use crate::{LedgerError, legacy};
 
-/// Checks the file of the state, and the records that format 1 wrote into it. Returns what is wrong with the file.
+/// Checks the file of the state, and the records that format 1 wrote into it. Returns the fault in the file.
 pub(super) fn check_state(
     data_dir: &Path,
     walk: &mut VerificationPass,
@@ -67,8 +67,8 @@ fn ends_within_a_page(conn: &Connection) -> rusqlite::Result<bool> {
     Ok(!length.is_multiple_of(page.cast_unsigned()))
 }
 
-/// Compares the schema with the broker's own: an added or changed view or trigger could show or do something other than
-/// what the records say.
+/// Compares the schema with the broker's own: an added or changed view or trigger could show or do something that the
+/// records do not say.
 fn check_schema(conn: &Connection, has_records: bool) -> rusqlite::Result<Option<String>> {
     let ours = Connection::open_in_memory()?;
     ours.execute_batch(SCHEMA)?;

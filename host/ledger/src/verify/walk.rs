@@ -28,7 +28,7 @@ pub(super) struct VerificationPass {
     pub(super) checkpoints: BTreeMap<String, CoveredChain>,
     /// The removals of records because of their age, by the chain that they are about.
     pub(super) removals: BTreeMap<String, Vec<RecordedRemoval>>,
-    /// The records of the present segment that say something about other chains.
+    /// The records of the present segment about other chains.
     pub(super) kept: Vec<ChainedText>,
     /// The runs of the present chain.
     pub(super) runs: RunsOfChain,
@@ -45,7 +45,7 @@ pub(super) enum CheckpointOrigin {
     Remembered,
 }
 
-/// The tree over the records of a chain, and the checkpoints that are known of it.
+/// The tree over the records of a chain, and its known checkpoints.
 #[derive(Default)]
 pub(super) struct CoveredChain {
     pub(super) tree: MerkleTree,
@@ -62,7 +62,7 @@ impl CoveredChain {
         self.roots.entry(size).or_default().insert((root, origin));
     }
 
-    /// Returns what is wrong with a chain that has fewer records than the checkpoints cover.
+    /// Returns the fault in a chain that has fewer records than the checkpoints cover.
     pub(super) fn missing(&self, records: u64) -> Option<(u64, String)> {
         let (size, roots) = self.roots.last_key_value().filter(|(size, _)| **size > records)?;
         let who = match roots.iter().all(|(_, origin)| *origin == CheckpointOrigin::Remembered) {
@@ -77,7 +77,7 @@ impl CoveredChain {
         self.roots.range(fewer + 1..more.max(fewer + 1)).next().is_some()
     }
 
-    /// Takes in the next record. Returns what is wrong if a checkpoint covers other records than those so far, with the
+    /// Takes in the next record. Returns the fault if a checkpoint covers other records than those so far, with the
     /// number of the first that may be meant.
     fn push(&mut self, hash: &RecordHash) -> Option<(u64, String)> {
         self.tree.push(hash);
@@ -128,10 +128,10 @@ pub(super) struct RecordedSeal {
     pub(super) seq: u64,
 }
 
-/// The removal of the first records of a chain as another record says it.
+/// The removal of the first records of a chain as another record states it.
 pub(super) struct RecordedRemoval {
     pub(super) seq: u64,
-    /// The digest of what is left of them.
+    /// The digest of their remaining data.
     pub(super) digest: String,
     /// The chain whose removed records say so; `None` if a record that is there does.
     pub(super) by_removed: Option<String>,
@@ -221,7 +221,7 @@ impl VerificationPass {
         self.take_in_kept(name, &segment.kept, false);
     }
 
-    /// Takes in what is left of the first records of a chain, before its other records.
+    /// Takes in the remaining data of the first records of a chain, before its other records.
     pub(super) fn begin_after(&mut self, removed: &RemovedRecords) {
         let name = &removed.chain;
         let ChainTip { seq, hash } = removed.tip;
@@ -244,7 +244,7 @@ impl VerificationPass {
         }
     }
 
-    /// Takes in what a record says about other chains.
+    /// Takes in a record's statements about other chains.
     fn take_in(&mut self, name: &str, seq: u64, content: CheckedContent, is_removed: bool) {
         let text = match content {
             CheckedContent::Seal { chain, at, text } => {
@@ -269,7 +269,7 @@ impl VerificationPass {
         let reason = match end {
             ChainEnd::Damaged(cause) => cause,
             ChainEnd::Torn if report.stopped => "something stands after broker.stopped, the end of its chain".into(),
-            // A crash cuts what was never confirmed; the lock file and the seal say whether more is missing.
+            // A crash cuts only unconfirmed records; the lock file and the seal tell whether more is missing.
             ChainEnd::Torn | ChainEnd::Clean => return,
         };
         report.bad.get_or_insert((report.records + 1, reason));
