@@ -10,14 +10,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The plugins that import nothing but the contract. `builtin:NAME` is built from the package `portcullis-NAME`.
+/// The plugins that import only the contract. `builtin:NAME` is built from the package `portcullis-NAME`.
 const PLUGINS: [&str; 8] = ["rules", "flow", "approval-memory", "redact", "jsonl", "calculator", "memory", "saboteur"];
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
 /// The plugins that contain the engine of a language. They are built apart from the others, whose dependencies would
-/// otherwise get the features that the engine needs, and with them their size. They also have a folder of their own:
-/// their stack is another, and cargo builds dependencies anew whenever the flags in a folder are not those of before.
+/// otherwise get the features that the engine needs, and with them their size. They also have their own folder: their
+/// stack differs, and cargo rebuilds dependencies whenever the flags in a folder change.
 const ENGINES: [&str; 1] = ["cedar"];
 
 /// The plugins that import files or the network, and therefore WASI. The linker for this target itself makes

@@ -1,9 +1,9 @@
 //! The access of component sources besides our contract: the interfaces of WASI 0.2, each backed only by what the
 //! source is granted.
 //!
-//! Streams, clocks, random numbers, an empty environment and an empty file system are what programs expect to find, so
-//! they are always available. Variables and folders appear in them as far as they are granted. The network is available
-//! only if some of it is granted: otherwise a component that imports it is not loaded.
+//! Streams, clocks, random numbers, an empty environment and an empty file system are expected by programs, so they are
+//! always available. Granted variables and folders appear in them. The network is available only if some of it is
+//! granted: otherwise a component that imports it is not loaded.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -52,7 +52,7 @@ const SERVED: &str = "0.2";
 pub struct ComponentAccess {
     /// All environment variables that the component sees, with their secrets.
     pub env: Vec<(String, String)>,
-    /// The command-line arguments that the component sees. The first of them stands for its name.
+    /// The command-line arguments that the component sees. The first of them is its name.
     pub args: Vec<String>,
     /// The granted folders and network, and the limits of memory and processor. The paths were checked when
     /// the grant was made.
@@ -118,8 +118,8 @@ impl EnforcedAccess {
         Self { access, wasi, turns, descriptors: descriptors.clone() }
     }
 
-    /// Creates the WASI context of one instance and opens what is granted. `more` adds variables and standard streams;
-    /// otherwise there are no variables, and the streams are closed.
+    /// Creates the WASI context of one instance and opens the granted resources. `more` adds variables and standard
+    /// streams; otherwise there are no variables, and the streams are closed.
     ///
     /// # Errors
     /// A granted folder cannot be opened.

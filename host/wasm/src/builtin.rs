@@ -13,7 +13,7 @@ pub fn builtin_names() -> impl Iterator<Item = &'static str> {
     BUILTINS.iter().map(|(name, _)| *name)
 }
 
-/// Returns the built-in plugins and components with what they say of themselves, without running or compiling them.
+/// Returns the built-in plugins and components with their descriptions, without running or compiling them.
 ///
 /// # Errors
 /// [`PluginError`] if a description cannot be used.

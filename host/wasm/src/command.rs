@@ -73,7 +73,7 @@ impl CommandComponent {
         &self.0.identity
     }
 
-    /// Starts the program with these variables. Cancellation safe: dropping the future stops what was started.
+    /// Starts the program with these variables. Cancellation safe: dropping the future stops the started program.
     ///
     /// # Errors
     /// [`PluginFailure`] if the component itself fails, or no instance or slot is free.
@@ -148,15 +148,15 @@ impl fmt::Debug for CommandComponent {
 }
 
 impl RunningCommand {
-    /// Notes that a message was sent to the program. A program that owed no message gets its whole processor time anew;
-    /// a busy one gets nothing extra, so that further calls do not keep a hanging program alive.
+    /// Notes that a message was sent to the program. A program that owed no message gets its whole processor time
+    /// again; a busy one gets nothing extra, so that further calls do not keep a hanging program alive.
     pub fn message_sent(&self) {
         if !self.owes_reply.swap(true, Ordering::Relaxed) {
             self.meter.reset();
         }
     }
 
-    /// Notes that the program sent a message: its processor time starts anew.
+    /// Notes that the program sent a message: its processor time starts again.
     pub fn message_received(&self) {
         self.owes_reply.store(false, Ordering::Relaxed);
         self.meter.reset();

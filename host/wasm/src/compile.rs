@@ -115,7 +115,7 @@ fn compiled(host: &Host, plugin: &str, bytes: &[u8]) -> wasmtime::Result<Compone
     Ok(component)
 }
 
-/// Returns what was compiled before and kept under this digest.
+/// Returns the component that was compiled before and kept under this digest.
 fn kept(host: &Host, digest: &Digest) -> Option<Component> {
     host.compiled.as_ref()?.load(&host.engine, digest)
 }

@@ -1,4 +1,4 @@
-//! A component as a source: which kind it is, what it may access, and how it is loaded.
+//! A component as a source: its kind, its access, and its loading.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::load::{AllowedImports, ComponentInterface, GRANTS, PluginBytes, comma
 use super::v0_1::{PACKAGE, TRACK, ToolsWorld, World as _};
 use super::{CommandComponent, FunctionsComponent, PluginError, PluginHost, PluginIdentity, ToolsComponent, blocking};
 
-/// A loaded component that is a source. None of it runs yet.
+/// A loaded component that is a source. No part of it runs yet.
 #[derive(Debug)]
 pub struct Component {
     /// The kind of source, with the loaded component.

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::GrantedImports;
 
-/// A component source and what it may access, for reports. It applies from the moment the component is loaded.
+/// A component source and its access, for reports. It applies from the moment the component is loaded.
 #[derive(Debug, Clone)]
 pub struct ComponentCell {
     /// The component: `builtin:NAME`, or the path.
@@ -38,7 +38,7 @@ impl ComponentCell {
         self.grant.is_harmless() && !self.has_store
     }
 
-    /// Returns what is enforced, in the order of
+    /// Returns the enforced limits, in the order of
     /// [`IsolationReport::aspects`](portcullis_cell::IsolationReport::aspects).
     #[must_use]
     pub fn aspects(&self) -> Vec<IsolationAspect> {

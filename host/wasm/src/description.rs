@@ -142,7 +142,7 @@ mod section {
     /// Returns a component or core module with this description, in the place of one that was added before.
     ///
     /// # Errors
-    /// [`PluginError::NotAComponent`], or [`PluginError::Description`] if the JSON is no description.
+    /// [`PluginError::NotAComponent`], or [`PluginError::Description`] if the JSON is not a description.
     pub fn with_description(plugin: &str, mut wasm: Vec<u8>, json: &str) -> Result<Vec<u8>, PluginError> {
         let not_wasm = |reason: String| PluginError::NotAComponent { plugin: plugin.to_owned(), reason };
         if !wasm.starts_with(b"\0asm") {
@@ -194,7 +194,7 @@ mod section {
     }
 
     /// Returns a keyword of a schema that may make a check take time or memory out of proportion to the schema's size:
-    /// references, patterns, and what depends on which parts of the settings other keywords have looked at.
+    /// references, patterns, and keywords that depend on the parts of the settings that others have evaluated.
     fn refused_keyword(schema: &Value) -> Option<&str> {
         schema.as_object()?.iter().find_map(|(keyword, value)| match keyword.as_str() {
             known if SIMPLE.contains(&known) => None,

@@ -18,7 +18,7 @@ const ADDRESSABLE: usize = 1 << 32;
 pub(crate) struct EngineSettings {
     /// True if the engine keeps the number of instructions that each guest runs, which makes guests slower.
     pub(crate) counts: bool,
-    /// The time of one tick of the clock: [`limits::TICK`], except in tests whose subject is no deadline.
+    /// The time of one tick of the clock: [`limits::TICK`], except in tests that are not about deadlines.
     pub(crate) tick: Duration,
 }
 

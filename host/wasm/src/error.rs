@@ -2,7 +2,7 @@
 
 use std::{fmt, io};
 
-/// An error that says why a plugin cannot be loaded. Each message names the plugin and says what to do.
+/// An error that tells why a plugin cannot be loaded. Each message names the plugin and the way out.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PluginError {

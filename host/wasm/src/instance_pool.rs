@@ -47,8 +47,8 @@ impl InstanceSlots {
         Self { free: Arc::new(Semaphore::new(slots as usize)), reserve: slots as usize / 2, at_once: None }
     }
 
-    /// Returns slots for plugins that decide. A decision does nothing but compute, so more of one plugin at once than
-    /// there are processors would only take memory: 16 MiB each. Each plugin has turns of its own, so that a slow one
+    /// Returns slots for plugins that decide. A decision only computes, so running more of one plugin at once than
+    /// there are processors would only take memory: 16 MiB each. Each plugin has its own turns, so that a slow one
     /// delays no other.
     pub(crate) fn of_deciders(slots: u32) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

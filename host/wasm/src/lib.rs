@@ -287,7 +287,7 @@ impl PluginHost {
         Box::pin(Component::load(self, plugin, settings, grant, access)).await
     }
 
-    /// Returns what a plugin is and what it needs, without running any of it.
+    /// Returns a plugin's kind and needs, without running any of it.
     ///
     /// # Errors
     /// [`PluginError`] if the plugin cannot be read, or is not a component.
@@ -360,7 +360,7 @@ impl PluginHost {
             Err(error) => Err(error),
         };
         match (described, pool) {
-            // The plugin's own words say more than its schema.
+            // The plugin's own words tell more than its schema.
             (_, Err(refused @ PluginError::Settings { .. })) => Err(refused),
             (Err(misfit), _) => Err(misfit),
             (Ok(()), pool) => Ok((identity, pool?)),

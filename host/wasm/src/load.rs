@@ -22,7 +22,7 @@ use super::{Host, limits};
 /// The capabilities that a configuration may grant to a source. Each is also the name of the interface behind it.
 pub(crate) const GRANTS: [&str; 2] = [KEY_VALUE, CALLER];
 
-/// A plugin's bytes as they were read.
+/// A plugin's bytes as read.
 pub(crate) struct PluginBytes {
     pub plugin: String,
     /// The digest of the `.wasm` file, even if the plugin was compiled elsewhere.
@@ -89,7 +89,7 @@ pub(crate) struct LinkedComponent<W: World> {
     pub weight: u32,
     /// True if the plugin can ask for the information flow of a call.
     pub reads_flow: bool,
-    /// The settings that each instance is to be given; `None` if instances start configured.
+    /// The settings that each instance must be given; `None` if instances start configured.
     pub settings: Option<String>,
     /// The confinement of the component of a source.
     pub(crate) confinement: Option<Arc<EnforcedAccess>>,
@@ -181,8 +181,8 @@ fn reads_flow(engine: &Engine, component: &Component) -> bool {
     })
 }
 
-/// Checks imports against what is always available (`free`, interfaces of our package) and what is granted, and
-/// defines exactly that.
+/// Checks imports against the interfaces that are always available (`free`, those of our package) and the granted ones,
+/// and defines exactly these.
 fn linker(
     engine: &Engine,
     plugin: &str,

@@ -44,8 +44,8 @@ pub trait NativePolicy: Send + Sync {
     /// payloads do.
     async fn check(&self, view: &CallView) -> Result<Verdict, NativeError>;
 
-    /// Reports whether the policy looks at the labels of what the session has seen, [`CallView::labels`]. Unless a
-    /// policy does, none are kept.
+    /// Reports whether the policy reads the labels of what the session has seen, [`CallView::labels`]. Unless a policy
+    /// does, none are kept.
     fn reads_flow(&self) -> bool {
         false
     }
@@ -55,8 +55,8 @@ pub trait NativePolicy: Send + Sync {
 /// `plugin = "native:NAME"` in `[[sinks]]`.
 #[async_trait]
 pub trait NativeSink: Send + Sync {
-    /// Takes a batch of records, each a line of JSON, in order. Delivery is at least once: drop what was seen before,
-    /// by `chain` and `seq`. It must not block its thread. No call waits for it; a batch that takes longer than twelve
+    /// Takes a batch of records, each a line of JSON, in order. Delivery is at least once: drop records seen before, by
+    /// `chain` and `seq`. It must not block its thread. No call waits for it; a batch that takes longer than twelve
     /// seconds has failed.
     ///
     /// # Errors
@@ -152,7 +152,7 @@ pub(super) async fn deliver(sink: &dyn NativeSink, records: &[String]) -> Result
     contained(CallLimits::DELIVER, async { sink.deliver(records).await }).await
 }
 
-/// Waits for the program's own code as long as its limits allow. A panic ends nothing but this.
+/// Waits for the program's own code as long as its limits allow. A panic ends only this.
 async fn contained<T>(
     limits: CallLimits,
     code: impl Future<Output = Result<T, NativeError>>,

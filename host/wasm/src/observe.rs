@@ -23,7 +23,7 @@ pub struct DecisionUsage {
     pub instructions: Option<u64>,
 }
 
-/// A decision with what it needed.
+/// A decision with its usage.
 #[derive(Debug)]
 pub struct ObservedDecision<T> {
     /// The decision, or the failure on which the gate denies.

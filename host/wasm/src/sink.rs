@@ -31,7 +31,7 @@ enum SinkCode {
     Native(Arc<dyn NativeSink>),
 }
 
-/// The file of a sink. It is made anew if somebody has moved or removed it, as programs do that rotate logs.
+/// The file of a sink. It is created again if somebody has moved or removed it, as log rotation does.
 struct Out {
     path: PathBuf,
     opened: Mutex<OpenedFile>,

@@ -96,7 +96,7 @@ fn check_code(code: &str) -> Result<(), PluginFailure> {
 /// The decision of a transform about the arguments or the outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TransformDecision {
-    /// The value stays as it is, byte for byte.
+    /// The value stays unchanged, byte for byte.
     Keep,
     /// They become this object.
     Replace(Json),

@@ -51,7 +51,7 @@ pub(super) fn preopen(builder: &mut WasiCtxBuilder, path: &Path, rights: FsPerms
 
 /// Replaces the functions that open and change files. Only files and folders are opened: opening a pipe would block a
 /// thread of the broker until the other end is opened, and nothing could interrupt it. And no component creates or
-/// changes what a broker finds by its name, a configuration file or a data folder, nor opens anything in a data folder.
+/// changes a configuration file or a data folder, which brokers find by name, nor opens anything in a data folder.
 ///
 /// The [`ResolvedName`] to which a path leads is judged, and the work is then done with its one name.
 ///
@@ -94,7 +94,7 @@ async fn open(
     (folder, flags, path, mut how, rights): Open,
 ) -> Result<Resource<Descriptor>, FsError> {
     let at = OpenParent::find(files, &folder, &path, follows(flags)).await?;
-    // With a slash behind its name nothing but a folder is opened, and nothing made.
+    // With a slash after the name, only a folder is opened, and nothing is created.
     if at.place.is_folder {
         how |= OpenFlags::DIRECTORY;
     }
@@ -275,8 +275,8 @@ impl OpenParent {
         Ok(Self { place, folder: folder.map(opened).transpose()? })
     }
 
-    /// Finds the place of something that is to be made, changed or removed, which may be no configuration or data
-    /// folder and in none.
+    /// Finds the place of something to create, change or remove, which must not be a configuration or a data folder,
+    /// nor be in one.
     async fn changeable(
         files: &mut WasiFilesystemCtxView<'_>,
         folder: &Resource<Descriptor>,

@@ -1,5 +1,5 @@
-//! The listings of folders, which are read a part at a time: a folder may have millions of entries, and what was read
-//! of it is memory of the broker that no limit of the component counts.
+//! The listings of folders, which are read a part at a time: a folder may have millions of entries, and the entries
+//! read are memory of the broker that no limit of the component counts.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -58,7 +58,7 @@ pub(super) async fn next(
 
 impl Listing {
     fn of(folder: &File) -> rustix::io::Result<Self> {
-        // Opened anew, because all descriptors of one opening share the position in it.
+        // Opened again, because all descriptors of one opening share the position in it.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let folder = Dir::new(openat(folder, ".", flags, Mode::empty())?)?;
         Ok(Self { folder: Some(folder), read: VecDeque::new() })
@@ -88,7 +88,7 @@ fn described(folder: &Dir, entry: &DirEntry) -> Result<Option<DirectoryEntry>, E
         return Ok(None);
     }
     let kind = match entry.file_type() {
-        // Not every file system says what its entries are.
+        // Not every file system reports the kinds of its entries.
         FileType::Unknown => {
             let about = folder.fd().and_then(|folder| statat(folder, name, AtFlags::SYMLINK_NOFOLLOW));
             match about {

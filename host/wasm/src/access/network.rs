@@ -1,5 +1,5 @@
-//! The network of a component: `wasi:sockets` and `wasi:http`, limited to what its [`ComponentEgress`] allows, which
-//! resolves names, checks each connection and makes the requests. There are no listening sockets and no UDP.
+//! The network of a component: `wasi:sockets` and `wasi:http`, limited by its [`ComponentEgress`], which resolves
+//! names, checks each connection and makes the requests. There are no listening sockets and no UDP.
 
 use std::future::ready;
 use std::net::IpAddr;
@@ -38,7 +38,7 @@ impl InstanceNetwork {
         Self(egress.map(|egress| Route { egress: Arc::clone(egress), found: Arc::default() }))
     }
 
-    /// Lets sockets connect to what is granted. By default a context allows no connection.
+    /// Lets sockets connect to granted destinations. By default a context allows no connection.
     pub(super) fn open(&self, builder: &mut WasiCtxBuilder) {
         let Some(Route { egress, found }) = self.0.clone() else { return };
         builder.allow_tcp(true).socket_addr_check(move |address, usage| {

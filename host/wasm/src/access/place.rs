@@ -1,8 +1,8 @@
 //! The place to which a component's path leads, found one name at a time.
 //!
-//! The names in a path say little: a symbolic link may lie on the way, which came with a repository, or which a program
-//! puts there at this moment. So each folder is opened by its own name, without the system following anything, and
-//! the names of what is opened are judged.
+//! The names in a path tell little: a symbolic link may lie on the way, which came with a repository, or which a
+//! program puts there at this moment. So each folder is opened by its own name, without the system following any link,
+//! and the names that are opened are judged.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
@@ -33,7 +33,7 @@ pub(super) struct ResolvedName {
     pub(super) name: String,
     /// True if the path ends with a slash, so that there is a folder or nothing.
     pub(super) is_folder: bool,
-    /// The kind of what is there, a symbolic link only if the last name is not followed, or `None` if nothing is.
+    /// The kind of the entry, a symbolic link only if the last name is not followed, or `None` if there is nothing.
     pub(super) kind: Option<FileType>,
     /// True if it has the name of a configuration or a data folder, or lies in a folder of such a name.
     pub(super) is_kept: bool,
@@ -47,7 +47,7 @@ impl ResolvedName {
     ///
     /// # Errors
     /// `EPERM` for a path that leaves the folder, `ELOOP` for too many links, `ENAMETOOLONG` for a path that is too
-    /// long, and what the system says.
+    /// long, and the errors of the system.
     pub(super) fn find(root: &File, path: &str, follow: bool) -> Result<(Self, Option<File>)> {
         let mut way = Way { passed: Vec::new(), innermost: None, ahead: Vec::new(), links: 0 };
         way.go_on(path)?;

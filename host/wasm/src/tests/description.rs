@@ -39,7 +39,7 @@ async fn a_description_is_shown_and_settings_that_do_not_fit_it_are_refused_by_n
         let parts = [place, reason, &file.path().display().to_string(), "portcullis plugin inspect"];
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     }
-    // What the plugin itself says is more helpful.
+    // The plugin's own message is more helpful.
     let error = load(json!({ "wrong": true })).await.unwrap_err().to_string();
     assert!(error.contains("refuses its settings: unknown field `wrong`"), "{error}");
 }

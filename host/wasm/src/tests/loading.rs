@@ -1,4 +1,4 @@
-//! Tests of what is refused at load and with which message, and of what the cache of compiled code withstands.
+//! Tests of the refusals at load and their messages, and of the faults that the cache of compiled code withstands.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};

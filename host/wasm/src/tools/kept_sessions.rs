@@ -46,7 +46,7 @@ impl KeptSessions {
             discarded.push(open.take());
             false
         });
-        // An instance takes a while to go, in which no other call waits.
+        // Dropping an instance takes a while, during which no other call waits.
         drop(sessions);
         drop(discarded);
     }
