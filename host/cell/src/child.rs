@@ -48,7 +48,7 @@ struct End {
 }
 
 impl CellProcess {
-    /// Starts the source and waits until its cell is built. Dropping the future kills what was started.
+    /// Starts the source and waits until its cell is built. Dropping the future kills the started program.
     ///
     /// A cell that is recorded reports to `recording`.
     pub async fn start(
@@ -56,7 +56,7 @@ impl CellProcess {
         launcher: Launcher,
         recording: Option<Arc<Recording>>,
     ) -> Result<(Self, ChildStreams, BuiltCell), CellStartError> {
-        // If the caller has gone away, what was started is dropped with the answer, which kills it.
+        // If the caller has gone away, the started program is dropped with the answer, which kills it.
         let start = move |launchers: &mut Launchers| Self::watch(launchers.start(&launcher, &launch)?, recording);
         let (child, streams, ready) = on_spawner(start).await??;
         let ready = ready.await.map_err(|_| io::Error::other("the thread that watches the process has ended"))??;

@@ -19,7 +19,7 @@ pub struct DiskQuota {
 }
 
 impl DiskQuota {
-    /// The pause between two looks at what was written.
+    /// The pause between two measurements.
     pub const PAUSE: Duration = Duration::from_millis(250);
 
     /// Waits until a program has written more into these folders than it may, and returns a description of the excess.

@@ -61,13 +61,13 @@ impl CellGrant {
 
     /// Returns what the configuration of a source that runs on this machine grants. `own` are the broker's own files:
     /// its data folders and configuration. `known` are the real paths of other trusted configurations and data folders.
-    /// Those that lie in a writable folder are protected from changes, as is whatever stands at the top of such a
-    /// folder under a name that brokers look for.
+    /// Those that lie in a writable folder are protected from changes, as is anything at the top of such a folder under
+    /// a name that brokers look for.
     ///
     /// # Errors
     /// [`CellError::Path`] for a path that is missing, leads through a link, is neither file nor folder, lies within
-    /// another granted path, would replace a folder that the cell has of its own, would open the broker's own files, or
-    /// would let the source write to a configuration or data folder of any broker.
+    /// another granted path, would replace one of the cell's own folders, would open the broker's own files, or would
+    /// let the source write to a configuration or data folder of any broker.
     pub fn of(source: &SourceConfig, own: &[PathBuf], known: &[PathBuf]) -> Result<Self, CellError> {
         let CellConfig { read, write, network, memory, processes, cpu, files, tmp, dangerous_allow_reduced, .. } =
             &source.cell;
@@ -129,8 +129,8 @@ impl CellGrant {
     }
 
     /// Hides the data folders in `folders`: the one at the top of each, also behind a link, and those of `known` at any
-    /// depth. A folder of `folders` that is a data folder itself, or lies in one, was named by the user and stays what
-    /// it is.
+    /// depth. A folder of `folders` that is itself a data folder, or lies in one, was named by the user and stays
+    /// visible.
     pub(crate) fn hide_data_folders(&mut self, folders: &[PathBuf], known: &[PathBuf]) {
         let at_top = folders.iter().filter_map(|folder| folder.join(DATA_FOLDER).canonicalize().ok());
         let at_top = at_top.filter(|path| path.is_dir());
@@ -141,9 +141,9 @@ impl CellGrant {
         self.hidden.dedup_by(|path, around| path.starts_with(around));
     }
 
-    /// Makes `cwd` the source's working directory if its cell has that folder: one within what is granted or what the
-    /// program needs, or one above such a path, which then contains nothing else. Otherwise, and if the folder lies in
-    /// a hidden one, the source starts in its private home.
+    /// Makes `cwd` the source's working directory if its cell has that folder: one within a granted path or one that
+    /// the program needs, or one above such a path, which then contains nothing else. Otherwise, and if the folder lies
+    /// in a hidden one, the source starts in its private home.
     #[cfg(feature = "process")]
     pub(crate) fn start_in(&mut self, cwd: &Path, needs: &ProgramNeeds) {
         let cwd = real(cwd);

@@ -1,4 +1,4 @@
-//! The packages that are being installed at the moment, so that those who wait for a source can be told.
+//! The packages that are being installed at the moment, so that callers waiting for a source can be informed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl Installations {
         self.0.subscribe()
     }
 
-    /// Returns one installation of a source. Nothing is told of it until its first step.
+    /// Returns one installation of a source. It is not reported until its first step.
     #[cfg(feature = "process")]
     #[must_use]
     pub fn of(&self, source: &SourceName) -> Installation {
@@ -49,13 +49,13 @@ pub struct Installation {
 
 #[cfg(feature = "process")]
 impl Installation {
-    /// Says what is done now.
+    /// Reports the current step.
     pub fn step(&self, step: String) {
         self.is_reported.store(true, Ordering::Relaxed);
         self.all.0.send_modify(|steps| drop(steps.insert(self.source.clone(), step)));
     }
 
-    /// Says what is waited for, unless another installation of the source tells its own steps.
+    /// Reports what the installation waits for, unless another one of the same source reports its own steps.
     pub(crate) fn waits_for(&self, what: &str) {
         self.all.0.send_if_modified(|steps| {
             let is_free = !steps.contains_key(&self.source);

@@ -1,6 +1,6 @@
 //! Finds in a failure the hosts, paths and variables that a cell may lack, and names the line that adds each.
 //!
-//! The texts for agents say what was refused or named, and never whether a path exists outside. No text recommends
+//! The texts for agents state what was refused or named, and never whether a path exists outside. No text recommends
 //! opening a file that holds credentials, since a source could bring that about by printing its name.
 
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ const MAX_SHOWN: usize = 4;
 /// The longest part of a failure that is searched, in bytes.
 const MAX_SEARCHED_BYTES: usize = 16 << 10;
 
-/// The longest path that a message repeats, in bytes. A longer one is no path that a person named.
+/// The longest path that a message repeats, in bytes. A longer one is not a path that a person named.
 const MAX_SHOWN_BYTES: usize = 256;
 
 /// The largest number of different variables that are found in one text.
@@ -79,7 +79,7 @@ pub enum MissingAccess {
 }
 
 impl fmt::Display for MissingAccess {
-    /// Writes what was refused, the line of the configuration that allows it, and the switch of `portcullis wrap`.
+    /// Writes the refused access, the line of the configuration that allows it, and the switch of `portcullis wrap`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Text from a source must stay one value of the line, and one word of the command.
         let forms = |path: &Path| {
@@ -145,9 +145,9 @@ impl MissingAccess {
 }
 
 impl ProcessCell {
-    /// Returns what the source may have lacked when something failed: hosts that it was refused since `then`, and paths
-    /// that the text of the failure names. Paths that exist outside are also logged, for the person who runs the
-    /// broker. If `since` is `None`, refused hosts are left out, as they may be those of other calls.
+    /// Returns the access that the source may have lacked when something failed: hosts that it was refused since
+    /// `then`, and paths that the text of the failure names. Paths that exist outside are also logged, for the person
+    /// who runs the broker. If `since` is `None`, refused hosts are left out, as they may be those of other calls.
     pub fn missing_access(&self, then: Option<Instant>, failure: &str) -> Vec<MissingAccess> {
         let missing = self.collect_missing(then, failure, Vec::new());
         self.report_missing(&missing);
@@ -205,7 +205,8 @@ impl ProcessCell {
             let folder = folder_to_write(&path, home).map(MissingAccess::Folder);
             // A grant that is a file is a mount point.
             let is_granted_itself = grant.read.contains(&path) || grant.write.contains(&path);
-            // A program makes files of its own in `/tmp` and looks into `/etc`, so only what was asked for counts there.
+            // A program creates its own files in `/tmp` and looks into `/etc`, so only paths that were asked for count
+            // there.
             let is_replaced = || {
                 system_mounts::is_shared_or_replaced(&path)
                     && !(system_mounts::can_be_granted(&path) && (named() || is_beside_named(&path, described)))

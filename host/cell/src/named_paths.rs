@@ -24,7 +24,7 @@ struct RelativePath {
 
 impl NamedPaths {
     /// Returns the paths that a command names which starts in `cwd`. Every relative word counts, whether it leads to
-    /// something or not, so that nothing follows from them about what is there.
+    /// something or not, so that the result reveals nothing about the files there.
     pub(crate) fn of(command: &[String], cwd: Option<&Path>) -> Self {
         let words = command.iter().skip(1);
         let values = words.map(|word| word.rsplit_once('=').map_or(word.as_str(), |(_, value)| value));

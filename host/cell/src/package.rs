@@ -39,7 +39,7 @@ pub fn package_name(argv: &[String]) -> Option<String> {
     Some(format!("{}:{name}", package.kind.as_str()))
 }
 
-/// Reports whether a program really lies in a folder: a link out of it would open what the link leads to.
+/// Reports whether a program really lies in a folder: a link out of it would open its target.
 fn is_program_within(program: &Path, folder: &Path) -> bool {
     let inside = program.canonicalize().ok().zip(folder.canonicalize().ok());
     super::program_search::is_program(program) && inside.is_some_and(|(program, folder)| program.starts_with(folder))

@@ -96,7 +96,7 @@ pub(crate) struct PlanContext<'a> {
 pub struct Plan {
     /// The order to the launcher: the program, its environment and its cell.
     pub launch: LaunchSpec,
-    /// The report on what is enforced, and by what.
+    /// The report on the enforced limits and their mechanisms.
     pub report: IsolationReport,
 }
 
@@ -154,8 +154,8 @@ impl Plan {
     }
 }
 
-/// Returns what is mounted: the system, what the program needs, and what is granted. A path within another is left out
-/// unless it allows more; a link is left out if a mount already contains it.
+/// Returns the mounts: the system, the program's needs, and the grants. A path within another is left out unless it
+/// allows more; a link is left out if a mount already contains it.
 fn mounts(grant: &CellGrant, needs: &ProgramNeeds) -> (Vec<Mount>, Vec<(PathBuf, PathBuf)>) {
     let (folders, mut links) = system_mounts::present();
     let mut wanted: BTreeMap<&PathBuf, MountAccess> = folders.iter().map(|path| (path, MountAccess::Public)).collect();

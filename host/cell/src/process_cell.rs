@@ -20,7 +20,7 @@ use super::plan::PlanContext;
 use super::report::paths_as_text;
 use super::{CellError, CellFactory, CellGrant, IsolationReport, MissingAccess, Plan, ProgramNeeds, Recording};
 
-/// The largest number of different entries that people are told of, for each source.
+/// The largest number of different entries that are reported to people, for each source.
 const MAX_REPORTED: usize = 64;
 
 /// The cell of one process source.
@@ -43,14 +43,14 @@ pub struct ProcessCell {
     told: Arc<Mutex<BTreeMap<MissingAccess, Option<bool>>>>,
 }
 
-/// A source as it was last prepared to start, for people.
+/// The last preparation of a source to start, for people.
 #[derive(Debug, Clone)]
 pub struct PreparedSource {
     /// The files, hosts and limits that the source is granted.
     pub grant: CellGrant,
     /// The files and folders that the program needs.
     pub needs: ProgramNeeds,
-    /// The report on what is enforced.
+    /// The report on the enforced limits.
     pub report: IsolationReport,
     /// The package that it was installed from, or `None` for a program that was already there.
     pub package: Option<InstallReport>,
@@ -134,7 +134,7 @@ impl ProcessCell {
         matches!(&self.config.endpoint, Endpoint::Command { env, .. } if env.contains_key(name))
     }
 
-    /// Tells the person who runs the broker what the cell may lack, each thing once.
+    /// Reports to the person who runs the broker what the cell may lack, each thing once.
     pub(crate) fn report_missing(&self, missing: &[MissingAccess]) {
         for access in missing {
             let mut told = self.told.lock();
@@ -152,7 +152,7 @@ impl ProcessCell {
         }
     }
 
-    /// Returns what the cell may lack, and what of it exists outside: for the person who runs the broker, and not for
+    /// Returns what the cell may lack, and which parts exist outside: for the person who runs the broker, not for
     /// agents.
     pub fn told(&self) -> Vec<String> {
         self.told.lock().iter().map(|(access, exists)| access.for_the_person(*exists)).collect()
@@ -212,7 +212,7 @@ impl ProcessCell {
         Ok(plan)
     }
 
-    /// Returns what is known before anything is installed or started.
+    /// Returns the facts that are known before anything is installed or started.
     ///
     /// # Errors
     /// [`CellError`] if the source would not start.
@@ -226,8 +226,8 @@ impl ProcessCell {
         Ok(CellPreview { grant, report, installs })
     }
 
-    /// Installs the source's package as it is pinned, and starts nothing. Returns what is installed, or `None` for a
-    /// source that installs nothing.
+    /// Installs the source's package as pinned, and starts nothing. Returns a report on it, or `None` for a source that
+    /// installs nothing.
     ///
     /// # Errors
     /// [`CellError`]; files unpacked so far are used by the next attempt only if they are complete.
@@ -237,8 +237,8 @@ impl ProcessCell {
         Ok(Some(installed.report))
     }
 
-    /// Returns how what is pinned of the source's package differs from what its registry has now, or `None` for a
-    /// source that installs nothing. Installs and pins nothing.
+    /// Returns how the pin of the source's package differs from what its registry has now, or `None` for a source that
+    /// installs nothing. Installs and pins nothing.
     ///
     /// # Errors
     /// [`CellError`] if the registry cannot be asked.
@@ -247,7 +247,7 @@ impl ProcessCell {
         Installer::new(&self.cells, self.source(), &package).newest().await.map(Some)
     }
 
-    /// Returns what the registry of an installed package says of its attestations.
+    /// Returns the attestations that the registry of an installed package reports.
     ///
     /// # Errors
     /// [`CellError`] if no registry is known.
@@ -266,8 +266,8 @@ impl ProcessCell {
         }
     }
 
-    /// Resolves the source's package again and pins what was found. Returns what was pinned before and what is pinned
-    /// now, or `None` for a source that installs nothing.
+    /// Resolves the source's package again and pins the result. Returns the old and the new pin, or `None` for a source
+    /// that installs nothing.
     ///
     /// # Errors
     /// [`CellError`]; the pin is unchanged then.

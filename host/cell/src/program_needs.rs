@@ -38,7 +38,7 @@ pub enum Runtime {
     Python,
     /// A shell or another interpreter of the system.
     Script,
-    /// A binary that needs nothing but the system's libraries.
+    /// A binary that needs only the system's libraries.
     Binary,
 }
 
@@ -137,8 +137,8 @@ impl ProgramNeeds {
         self.folders.extend(other.folders);
     }
 
-    /// Returns the search path of the source: the folders of its program and interpreter, then the standard ones. It
-    /// has no other folder of the user's `PATH`.
+    /// Returns the search path of the source: the folders of its program and interpreter, then the standard ones. No
+    /// other folder of the user's `PATH` is on it.
     #[must_use]
     pub fn search_path(&self) -> OsString {
         let mut folders: Vec<&Path> = Vec::new();
@@ -187,7 +187,7 @@ fn is_remote(word: &str) -> bool {
 struct Search<'a> {
     programs: &'a ProgramSearch,
     directory: Option<&'a Path>,
-    /// The program as it is called: it may be a shim.
+    /// The program as called: it may be a shim.
     called: PathBuf,
     needs: ProgramNeeds,
     steps: usize,

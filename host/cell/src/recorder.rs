@@ -33,8 +33,8 @@ const MAX_ATTEMPTS: usize = 50_000;
 /// The largest total size of their paths and names, in bytes.
 const MAX_PATH_BYTES: usize = 16 << 20;
 
-/// The parts of both that attempts to look at something may fill, and those to look at or read something, so that they
-/// leave room for what weighs more.
+/// The shares of both for attempts to look at something, and for those to look at or read something, so that weightier
+/// attempts have room.
 const LOOKS_PART: (usize, usize) = (1, 2);
 const READS_PART: (usize, usize) = (3, 4);
 
@@ -77,7 +77,7 @@ pub enum AttemptAction {
     Call,
 }
 
-/// The answer of a cell to an attempt: whether it has what was attempted.
+/// The answer of a cell to an attempt: whether the cell has its object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AttemptAvailability {
     /// It is in the cell, and may be used so.
@@ -122,7 +122,7 @@ pub struct Recording {
     watched: WatchedFiles,
     /// Notified when an attempt was looked up outside.
     looked_up: Condvar,
-    /// True if the source gets what it takes for Unix sockets.
+    /// True if the source gets stand-ins for Unix sockets.
     follows_unix_sockets: AtomicBool,
     threads: Arc<SeenThreads>,
     usage: Mutex<CellUsage>,
@@ -163,8 +163,7 @@ impl Default for Recording {
 }
 
 impl Recording {
-    /// Returns what was attempted so far, in the order of first attempts. Waits up to five seconds for what is still
-    /// being looked up.
+    /// Returns the attempts so far, in the order of first attempts. Waits up to five seconds for pending lookups.
     #[must_use]
     pub fn attempts(&self) -> Vec<RecordedAttempt> {
         let waiting = self.looked_up.wait_timeout_while(self.seen.lock(), LOOK_WAIT, |seen| seen.waiting > 0);
@@ -207,8 +206,8 @@ impl Recording {
         self.seen.lock().others
     }
 
-    /// Returns the number of attempts that are missing because too many others came before. A source that makes so many
-    /// may hide among them.
+    /// Returns the number of attempts that are missing because too many others came before. A source that makes this
+    /// many may hide attempts among them.
     #[must_use]
     pub fn crowded_out(&self) -> u64 {
         self.seen.lock().crowded_out
@@ -225,8 +224,8 @@ impl Recording {
         Ok(())
     }
 
-    /// Lets the source have what it takes for Unix sockets, so that it is seen what it connects them to. They lead
-    /// nowhere. Otherwise it gets none, as in a cell that is not recorded. To be called before the source starts.
+    /// Gives the source stand-ins for Unix sockets, so that their intended targets are recorded. They lead nowhere.
+    /// Otherwise it gets none, as in a cell that is not recorded. To be called before the source starts.
     pub fn follow_unix_sockets(&self) {
         self.follows_unix_sockets.store(true, Ordering::Relaxed);
     }
@@ -269,7 +268,7 @@ impl Recording {
         }
     }
 
-    /// Counts an attempt that waits no longer; `is_missing` if nothing is known of it.
+    /// Counts an attempt that waits no longer; `is_missing` if nothing is known about it.
     #[cfg(target_os = "linux")]
     fn finish_lookup(&self, is_missing: bool) {
         let mut seen = self.seen.lock();
@@ -346,7 +345,7 @@ impl Recording {
                 }
             }
         };
-        // Neither the caller nor its next call waits while the world outside is looked at, so that it cannot time that.
+        // Neither the caller nor its next call waits during the lookup outside, so that it cannot time that.
         let look = move || {
             for (seen, program) in looked {
                 let (action, subject, availability) = seen.attempt();

@@ -15,7 +15,7 @@ pub(crate) struct Launchers {
 }
 
 impl Launchers {
-    /// Starts a cell. A launcher that something has killed since it last started one is started anew.
+    /// Starts a cell. A launcher that has been killed since it last started one is started again.
     pub(crate) fn start(&mut self, launcher: &Launcher, launch: &LaunchSpec) -> io::Result<StartedCell> {
         self.with(launcher, |running| running.start(launch))
     }

@@ -9,7 +9,7 @@ use super::AvailableTiers;
 use super::spawner::on_spawner;
 
 /// A probe of the tiers that this machine can build. Clones share its result. If none could be built, the cause may be
-/// of the moment, such as a user who has too many processes, so that the next source has it probed again.
+/// temporary, such as too many processes of the user, so that the next source has it probed again.
 #[derive(Debug, Clone)]
 pub struct TierProbe {
     launcher: Launcher,

@@ -52,7 +52,7 @@ impl PackageCommand {
     ///
     /// # Errors
     /// [`CellError::Program`] for a command that names something other than a package of a registry, or that has an
-    /// unknown option before the package, as it could change what is installed.
+    /// unknown option before the package, as it could change the installed package.
     pub(crate) fn of(argv: &[String]) -> Result<Option<Self>, CellError> {
         let Some((runner, words)) = argv.split_first() else { return Ok(None) };
         let name = Path::new(runner).file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -154,7 +154,7 @@ fn unknown(option: &str, known: &str) -> String {
     format!("option {option:?} is not understood before the package; the known ones are {known}")
 }
 
-/// Refuses what is not in a registry: only a registry's package can be pinned by version and integrity.
+/// Refuses a package that is not in a registry: only a registry's package can be pinned by version and integrity.
 fn require_registry_package(spec: &str) -> Result<(), &'static str> {
     const NOT_IN_REGISTRY: &str =
         "is not a package of a registry, so it cannot be pinned; install it yourself and name its program";

@@ -50,7 +50,7 @@ pub struct InstallReport {
     pub folder: PathBuf,
 }
 
-/// The difference between a package as it is pinned and as its registry has it now.
+/// The difference between the pinned form of a package and the one that its registry has now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PackageUpdate {
     /// The package as the command asks for it.
@@ -63,7 +63,7 @@ pub struct PackageUpdate {
     pub newest: String,
     /// The packages that an upgrade would add, remove or change, dependencies included, one line each.
     pub changes: Vec<String>,
-    /// Sentences that say whether the registry names attestations of the pinned version and of the newest one, if they
+    /// Sentences that tell whether the registry names attestations of the pinned version and of the newest one, if they
     /// differ.
     pub provenance: Vec<String>,
 }
@@ -129,7 +129,7 @@ impl<'a> Installer<'a> {
         (self.package.lock_key(), from.unwrap_or_else(|| format!("the default registry of {installer}")))
     }
 
-    /// Returns the package, installed as it is pinned. Without a pin, resolves it and pins what the registry has now.
+    /// Returns the package, installed as pinned. Without a pin, resolves it and pins what the registry has now.
     ///
     /// # Errors
     /// [`CellError::Package`] if the registry's package differs from the pinned one, or a step fails.
@@ -149,7 +149,7 @@ impl<'a> Installer<'a> {
         self.renew_locked(&install_lock).await
     }
 
-    /// Resolves the package again, ignoring its pin, and pins what was found. Also returns what was pinned before.
+    /// Resolves the package again, ignoring its pin, and pins the result. Also returns the earlier pin.
     ///
     /// # Errors
     /// [`CellError::Package`] if a step fails.
@@ -160,7 +160,7 @@ impl<'a> Installer<'a> {
         Ok((before, self.renew_locked(&install_lock).await?))
     }
 
-    /// Returns what [`Installer::renew`] would pin now, and what is pinned. Installs and pins nothing.
+    /// Returns the package that [`Installer::renew`] would pin now, and the pinned one. Installs and pins nothing.
     ///
     /// # Errors
     /// [`CellError::Package`] if the registry cannot be asked.
@@ -219,8 +219,8 @@ impl<'a> Installer<'a> {
         done.map_err(|error| self.failed(&error.to_string()))?.map_err(|error| CellError::Package(error.to_string()))
     }
 
-    /// Looks up the package and its dependencies among the known malicious packages. If one is refused, discards what
-    /// was fetched.
+    /// Looks up the package and its dependencies among the known malicious packages. If one is refused, discards the
+    /// fetched files.
     async fn check_for_malware(
         &self,
         units: &[PackageVersion],

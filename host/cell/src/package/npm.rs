@@ -1,4 +1,4 @@
-//! npm: resolves and installs a package, and reads npm's lock file. npm runs in a cell, so what it writes is untrusted.
+//! npm: resolves and installs a package, and reads npm's lock file. npm runs in a cell, so its output is untrusted.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -36,7 +36,8 @@ pub(super) fn resolve(npm: &Path, specs: &[String]) -> Vec<String> {
     command(npm, words.map(str::to_owned).chain(specs.iter().cloned()))
 }
 
-/// Returns the command that installs what the lock file in the working directory says. It fails if a byte differs.
+/// Returns the command that installs the packages of the lock file in the working directory. It fails if a byte
+/// differs.
 pub(super) fn install(npm: &Path) -> Vec<String> {
     command(npm, std::iter::once("ci").chain(QUIET).map(str::to_owned))
 }
@@ -50,8 +51,8 @@ fn command(npm: &Path, words: impl Iterator<Item = String>) -> Vec<String> {
     std::iter::once(npm.to_string_lossy().into_owned()).chain(words).collect()
 }
 
-/// Returns npm's environment: the registry, and where it keeps what it has fetched, which is private to the cell if no
-/// cache is given.
+/// Returns npm's environment: the registry, and its folder for fetched files, which is private to the cell if no cache
+/// is given.
 pub(super) fn environment(registry: Option<&PackageRegistry>, cache: Option<&Path>) -> Vec<(String, String)> {
     let cache = cache.unwrap_or(Path::new("/tmp/npm"));
     let mut environment = vec![
@@ -92,7 +93,8 @@ fn placed(lock_text: &str) -> Result<Vec<(String, PackageVersion)>, String> {
         if !Path::new(&place).components().all(|part| matches!(part, Component::Normal(_))) {
             return Err(format!("npm's lock file names the place {place:?}, which is not in its folder"));
         }
-        // A package inside the archive of another one is covered by that one's integrity, unless it is fetched after all.
+        // A package inside the archive of another one is covered by that one's integrity, unless it is fetched
+        // nevertheless.
         if entry.get("inBundle") == Some(&Value::Bool(true)) && entry.get("resolved").is_none() {
             continue;
         }
@@ -110,7 +112,7 @@ fn placed(lock_text: &str) -> Result<Vec<(String, PackageVersion)>, String> {
 /// a dependency can bring lock entries of its own, which give another package's archive a name that nobody suspects.
 ///
 /// # Errors
-/// If a package has another name or version, or does not say which.
+/// If a package has another name or version, or does not state them.
 pub(super) fn check_names(folder: &Path, lock_text: &str) -> Result<(), String> {
     for (place, unit) in placed(lock_text)? {
         let place = folder.join(place);

@@ -1,4 +1,4 @@
-//! Looks up what is known of packages before they are installed, and before each start.
+//! Looks up packages in the vulnerability database before they are installed, and before each start.
 
 use portcullis_core::lockfile::PackageVersion;
 use portcullis_osv::{OsvCheck, OsvDatabase};

@@ -34,7 +34,7 @@ pub enum Provenance {
     },
     /// The registry names none.
     Unattested,
-    /// The registry was not asked, or did not say.
+    /// The registry was not asked, or gave no answer.
     Unknown(String),
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct PackageRelease<'a> {
 }
 
 impl Installer<'_> {
-    /// Returns what the package's registry says of its attestations.
+    /// Returns the attestations that the package's registry reports.
     ///
     /// # Errors
     /// [`CellError`] if no registry is known.
@@ -71,7 +71,7 @@ impl Installer<'_> {
     }
 }
 
-/// Asks a registry at an address. An error says why it did not say.
+/// Asks a registry at an address. An error tells why there is no answer.
 async fn ask(package: &PackageCommand, address: &str, released: PackageRelease<'_>) -> Result<Provenance, String> {
     let address = address.trim_end_matches('/');
     let (path, format) = match package.kind {
@@ -88,7 +88,7 @@ async fn ask(package: &PackageCommand, address: &str, released: PackageRelease<'
     }
 }
 
-/// Reads what an npm registry says of a version. It must be about the bytes that are installed.
+/// Reads an npm registry's answer about a version. It must be about the bytes that are installed.
 fn of_npm(text: &str, released: PackageRelease<'_>) -> Result<Provenance, String> {
     #[derive(Deserialize)]
     struct Document {
@@ -117,7 +117,7 @@ fn of_npm(text: &str, released: PackageRelease<'_>) -> Result<Provenance, String
     })
 }
 
-/// Reads what a Python index says of the wheels of a version.
+/// Reads a Python index's answer about the wheels of a version.
 fn of_index(text: &str, version: &str) -> Result<Provenance, String> {
     #[derive(Deserialize)]
     struct Index {

@@ -18,7 +18,7 @@ use tokio::task::spawn_blocking;
 /// The prefix of folders that are incomplete or about to be removed.
 const STAGE: &str = "stage-";
 
-/// The name of the folder in which an installer keeps what it has fetched.
+/// The name of the folder in which an installer keeps fetched files.
 const CACHE: &str = "cache";
 
 /// The folder `packages` of one source. No other source reads what this one installs. A tree may have hundreds of
@@ -87,8 +87,8 @@ impl PackageStore {
         spawn_blocking(wait).await.map_err(io::Error::other).flatten()
     }
 
-    /// Returns the folder in which an installer keeps what it has fetched until the package is installed. An
-    /// interrupted installation is continued from it. No other source uses it, and no second installation of this one.
+    /// Returns the folder in which an installer keeps fetched files until the package is installed. An interrupted
+    /// installation is continued from it. No other source uses it, and no second installation of this one.
     pub(super) fn cache(&self, _lock: &InstallLock) -> io::Result<PathBuf> {
         let cache = self.folder.join(CACHE);
         super::super::make_private_folder(&cache).map_err(io::Error::other)?;
@@ -231,7 +231,7 @@ mod tests {
         store.remove_unused(new, &lock).await;
         assert!(!store.place(running).exists());
 
-        // A broker that was killed during an installation leaves a stage folder, and what was fetched.
+        // A broker that was killed during an installation leaves a stage folder, and the fetched files.
         let given_up = store.temporary().unwrap().keep();
         let fetched = store.cache(&lock).unwrap().join("archive");
         fs::write(&fetched, "bytes").unwrap();

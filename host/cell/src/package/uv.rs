@@ -1,5 +1,5 @@
 //! uv: resolves and installs a Python program, from wheels only, since installing a wheel runs no code. uv runs in a
-//! cell, so what it writes is untrusted.
+//! cell, so its output is untrusted.
 
 use std::path::{Path, PathBuf};
 
@@ -66,8 +66,8 @@ fn command<'a>(uv: &Path, words: impl Iterator<Item = &'a str>) -> Vec<String> {
     std::iter::once(uv.to_string_lossy().into_owned()).chain(words.map(str::to_owned)).collect()
 }
 
-/// Returns uv's environment: the index, and where it keeps what it has fetched, which is private to the cell if no
-/// cache is given.
+/// Returns uv's environment: the index, and its folder for fetched files, which is private to the cell if no cache is
+/// given.
 pub(super) fn environment(registry: Option<&PackageRegistry>, cache: Option<&Path>) -> Vec<(String, String)> {
     let cache = cache.unwrap_or(Path::new("/tmp/uv"));
     let mut environment = vec![
@@ -96,7 +96,7 @@ pub(super) fn resolved(main: &str, lock_text: String) -> Result<ResolvedPackage,
         let (Some((name, version)), false) = (pin, hashes.is_empty()) else {
             return Err(format!("its dependency {line:?} comes from no index and has no hash"));
         };
-        // A version has wheels for several machines; any of their hashes is what was resolved.
+        // A version has wheels for several machines; any of their hashes counts as the resolved one.
         hashes.sort_unstable();
         let integrity = match hashes.as_slice() {
             [one] => (*one).to_owned(),

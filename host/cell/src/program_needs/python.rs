@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use super::Search;
 
-/// Adds the files that a Python interpreter needs. `path` is the interpreter as it was called, by which Python finds a
-/// virtual environment; `real` is the file that `path` leads to.
+/// Adds the files that a Python interpreter needs. `path` is the interpreter as called, by which Python finds a virtual
+/// environment; `real` is the file that `path` leads to.
 ///
 /// With pyenv, uv, asdf and Debian alike, `lib` or `lib64` below the prefix holds the standard library, the packages
-/// and libpython. A conda environment is added as a whole. Of a virtual environment that a script outside of it names
-/// in its first line, only the packages are added: the environment may be the folder of a project.
+/// and libpython. A conda environment is added as a whole. For a virtual environment that a script outside names in its
+/// first line, only the packages are added: the environment may be the folder of a project.
 pub(super) fn add_interpreter(search: &mut Search<'_>, path: &Path, real: &Path) {
     if let Some(environment) = environment_of(path) {
         search.needs.notes.push(format!("virtual environment {}", environment.display()));
@@ -45,7 +45,7 @@ pub(super) fn add_script(search: &mut Search<'_>, script: &Path) {
     }
 }
 
-/// Adds the folders that a virtual environment is made of. It may be the folder of a project, too.
+/// Adds the folders that make up a virtual environment. It may be the folder of a project, too.
 fn add_environment(search: &mut Search<'_>, environment: &Path) {
     for part in ["pyvenv.cfg", "bin", "etc", "include", "lib", "lib64", "share"] {
         search.need(&environment.join(part));

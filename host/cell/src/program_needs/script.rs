@@ -42,7 +42,7 @@ const NODE_OPTIONS: [&str; 19] = [
     "--use-system-ca",
 ];
 
-/// The options of Python that are letters, take no value and run no code: they can stand together behind one dash.
+/// The options of Python that are letters, take no value and run no code: they can be combined after one dash.
 const PYTHON_OPTIONS: &[u8] = b"BEIOPRSbdqsuv";
 
 /// The options of `mcp run` and `fastmcp run` that choose no code.
@@ -108,9 +108,9 @@ fn runs_no_code(runtime: Runtime, word: &str) -> bool {
     }
 }
 
-/// Reports whether a program is what its name says, or may have the script anyway: it is one of the system, of the
-/// broker's search path, of a version manager, or of a package that the broker has installed, or the script belongs
-/// to it. `called` is the path by which it is called: by that an interpreter finds a virtual environment.
+/// Reports whether a program is the one that its name suggests, or may have the script anyway: it is one of the system,
+/// of the broker's search path, of a version manager, or of a package that the broker has installed, or the script
+/// belongs to it. `called` is the path by which it is called: by that an interpreter finds a virtual environment.
 pub(super) fn is_genuine(called: &Path, package: Option<&str>, script: &Path, programs: &ProgramSearch) -> bool {
     // A way back leads from a folder of the system to any other.
     let is_plain = called.components().all(|part| part != Component::ParentDir);

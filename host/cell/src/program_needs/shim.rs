@@ -1,4 +1,4 @@
-//! Shims of version managers: small programs that stand in for a real one, which version files choose.
+//! Shims of version managers: small programs that start a real one, which version files choose.
 //!
 //! The files of pyenv and its relatives (nodenv, rbenv), asdf and volta are read. A shim that chooses by other means is
 //! refused, with the remedy.
@@ -13,10 +13,10 @@ use super::super::{CellError, ProgramSearch};
 /// The largest shim or version file that is read, in bytes; real ones have a few lines.
 const MAX_BYTES: u64 = 64 * 1024;
 
-/// Returns the program that a shim stands for, or `None` if the path is not a shim.
+/// Returns the program that a shim starts, or `None` if the path is not a shim.
 ///
 /// # Errors
-/// If the files do not say which program the shim runs.
+/// If the files do not tell which program the shim runs.
 pub(super) fn resolve(
     path: &Path,
     directory: Option<&Path>,

@@ -139,7 +139,7 @@ pub(super) fn attempts_of(
     }
 }
 
-/// Returns what was seen if the caller still waits. Otherwise returns an error, as the memory may have been that of
+/// Returns the recorded data if the caller still waits. Otherwise returns an error, as the memory may have been that of
 /// another process.
 fn if_still_waiting(
     listener: &SyscallListener,
@@ -325,7 +325,7 @@ enum SocketAddress {
     Unix(PathBuf),
 }
 
-/// Returns the absolute path of a Unix socket that a thread names. The name of an abstract socket stays as it is, and
+/// Returns the absolute path of a Unix socket that a thread names. The name of an abstract socket stays unchanged, and
 /// so does any name if the folder of the thread cannot be read.
 fn absolute_socket_path(thread: u32, name: &Path) -> PathBuf {
     let has_no_file = name.as_os_str().as_encoded_bytes().starts_with(b"@");

@@ -13,7 +13,7 @@ use portcullis_core::sync::Mutex;
 /// The time between two samples.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The largest number of threads that are looked at. A cell allows fewer, unless it is configured otherwise.
+/// The largest number of threads that are measured. A cell allows fewer, unless it is configured otherwise.
 const MAX_THREADS: usize = 16_384;
 
 /// The lines of `/proc/PID/status` that are the memory which counts for a cell.
@@ -79,7 +79,7 @@ fn of_process(status: &str) -> Option<(u64, CellUsage)> {
     Some((value("Tgid")?, CellUsage { memory: kibibytes << 10, threads: value("Threads")? }))
 }
 
-/// Takes samples on a thread of its own, until what is returned is dropped. A thread that cannot be started takes none.
+/// Takes samples on a separate thread, until the returned guard is dropped. A thread that cannot be started takes none.
 pub(super) fn sample_until_dropped(threads: Arc<SeenThreads>, note: impl Fn(CellUsage) + Send + 'static) -> Sender<()> {
     let (running, ended): (_, Receiver<()>) = channel();
     let sample = move || {

@@ -99,7 +99,7 @@ impl Installer<'_> {
             };
             let arguments = argv.get(1..).unwrap_or_default();
             let mut plan = Plan::new(&grant, &needs, arguments, &environment, setting);
-            // No broker is started in what is installed, and a package may contain files of any name.
+            // No broker is started in an installed package, which may contain files of any name.
             plan.launch.cell.protected_names.clear();
             // The user's own configuration names the registry, which may be at a private address. A registry on the
             // public internet must not lead to one.
@@ -144,7 +144,7 @@ const NOT_THERE: [&str; 4] = [
     "was not found in the package registry",
 ];
 
-/// Returns the likely way out of an installer's failure, from what it said.
+/// Returns the likely remedy for an installer's failure, from its output.
 fn hint(said: &str, has_credentials: bool, has_proxy: bool) -> &'static str {
     let unknown = NOT_THERE.iter().any(|words| said.contains(words));
     // To those without credentials, a private package is one that is not there.

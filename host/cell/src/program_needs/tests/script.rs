@@ -34,7 +34,7 @@ fn what_may_run_other_code_opens_no_file_that_the_command_names() {
         &["node", "-r", "./evil.js", "~/project/index.js"],
         &["node", "-p", "~/project/index.js"],
         &["node", "--max-old-space-size=1;x", "~/project/index.js"],
-        // It shows each line of what it runs.
+        // It shows each line that it runs.
         &["/bin/sh", "-x", "~/project/main.py"],
         &["fastmcp", "dev", "~/project/main.py"],
         &["fastmcp", "run", "~/project/main.py", "--python", "/srv/evil"],
@@ -79,7 +79,7 @@ fn a_program_that_only_has_the_name_of_an_interpreter_runs_nothing_but_its_own_s
     assert!(reads("~/bundle/bin/python3", "~/bundle/main.py").contains(&"bundle".to_owned()));
     let own = reads("~/bundle/pyproject/.venv/bin/python", "~/bundle/pyproject/main.py");
     assert!(own.contains(&"bundle/pyproject".to_owned()), "{own:?}");
-    // A shim of the search path is what it stands for, wherever the version manager is.
+    // A shim of the search path counts as its program, wherever the version manager is.
     home.python("manager/versions/3.12.1");
     home.file("manager/shims/python", "#!/usr/bin/env bash\n");
     home.file("manager/version", "3.12.1\n");
