@@ -20,7 +20,7 @@ pub(crate) struct Bundle {
     pub(crate) variables: Vec<(String, String)>,
     /// The variables whose whole value is a secret setting, with the name of that setting.
     pub(crate) secrets: Vec<(String, String)>,
-    /// The sentences that say what its manifest says.
+    /// The content of its manifest, in sentences.
     pub(crate) about: Vec<String>,
 }
 

@@ -59,7 +59,7 @@ impl UnmetNeeds {
     }
 }
 
-/// The text of a configuration with proposed cells, and what a person should know of it.
+/// The text of a configuration with proposed cells, and what a person should know about it.
 pub(crate) struct Proposed {
     pub(crate) text: String,
     pub(crate) notes: Vec<String>,
@@ -67,15 +67,15 @@ pub(crate) struct Proposed {
     pub(crate) unknown: Vec<UnknownServer>,
 }
 
-/// A source whose server is not known: nobody has measured what it needs.
+/// A source whose server is not known: nobody has measured its needs.
 pub(crate) struct UnknownServer {
     pub(crate) name: SourceName,
     /// True if its cell has lines that were guessed from its arguments.
     pub(crate) is_guessed: bool,
 }
 
-/// Adds to the text of a configuration what the sources that `before` does not have are known to need, or what is
-/// guessed from their arguments, each with its reason as a comment.
+/// Adds to the text of a configuration the known needs of the sources that `before` does not have, or guesses from
+/// their arguments, each with its reason as a comment.
 ///
 /// # Errors
 /// If the text is not a valid configuration.

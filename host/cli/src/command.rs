@@ -1,4 +1,4 @@
-//! The commands, each with its arguments, its help, and what it does. Commands that belong together share a module.
+//! The commands, each with its arguments, its help, and its action. Commands that belong together share a module.
 
 pub(crate) mod add;
 pub(crate) mod approvals;

@@ -90,7 +90,7 @@ fn from_config(names: impl Fn(&Config) -> Vec<String> + Send + Sync + 'static) -
     })
 }
 
-/// Reports whether a name means nothing but itself to a shell, which puts it on the command line as it is.
+/// Reports whether a name has no special meaning to a shell, which puts it on the command line unchanged.
 fn is_plain(name: &str) -> bool {
     !name.starts_with('-') && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-./:@".contains(c))
 }

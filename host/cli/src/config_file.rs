@@ -15,7 +15,7 @@ use tempfile::NamedTempFile;
 use crate::command::trust;
 use crate::output::{self, escape_hidden, shell_word};
 
-/// The message about a file that is not written because it is not as it was read.
+/// The message about a file that is not written because it has changed since it was read.
 const CHANGED_MEANWHILE: &str = "it was changed by somebody else meanwhile; run the command again";
 
 /// The bits of a mode that `chmod` sets.
@@ -32,7 +32,7 @@ pub(crate) struct ConfigFile {
     /// The file, under the real name of its folder.
     path: PathBuf,
     text: String,
-    /// The user's trust in the file as it was read, or `None` if it does not count.
+    /// The user's trust in the file as read, or `None` if it does not count.
     trusted: Option<TrustRecord>,
     /// `None` for a user without a home folder.
     _lock: Option<File>,
@@ -78,10 +78,10 @@ impl ConfigFile {
         Self { trusted: None, ..self }
     }
 
-    /// Replaces the text, if the new one is a valid configuration. Line endings stay as they were.
+    /// Replaces the text, if the new one is a valid configuration. Line endings stay unchanged.
     ///
     /// # Errors
-    /// If the new text is not valid or cannot be written; the file is as it was then.
+    /// If the new text is not valid or cannot be written; the file is then unchanged.
     pub(crate) fn replace(self, changed: &str) -> anyhow::Result<()> {
         let shown = escape_hidden(&self.path.to_string_lossy()).into_owned();
         Config::parse(changed, &self.path)
@@ -169,8 +169,7 @@ fn folder_of(file: &Path) -> &Path {
     file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Returns a complete file that can take the place of another, with the owner and group and these bits of the mode of a
-/// model.
+/// Returns a complete file that can replace another, with the owner, the group and these bits of the mode of a model.
 fn like(model: &Path, file: &Path, bytes: &[u8], bits: u32) -> anyhow::Result<NamedTempFile> {
     let before = std::fs::metadata(model)?;
     ensure!(before.mode() & WRITE_BITS != 0, "it may not be written by anybody (mode {:o})", before.mode() & 0o7777);

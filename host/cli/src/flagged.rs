@@ -1,4 +1,4 @@
-//! Text for people on the tools of a source that agents do not see as they are, until a person accepts them.
+//! Text for people on the tools of a source that agents do not see unchanged until a person accepts them.
 
 use serde_json::Value;
 

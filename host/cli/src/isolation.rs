@@ -61,7 +61,7 @@ pub(crate) fn print_cell(cell: &Value) -> anyhow::Result<()> {
     fact("", &format!("{:11}  it sees {}", "known leaks", leaks.join("; ")))
 }
 
-/// Prints which records were looked up before the installation, and what they say.
+/// Prints the records that were looked up before the installation, and their content.
 pub(crate) fn print_known(check: &Value) -> anyhow::Result<()> {
     let Ok(check) = serde_json::from_value::<OsvCheck>(check.clone()) else { return Ok(()) };
     fact("known", &check.summary())?;
@@ -126,7 +126,7 @@ pub(crate) async fn banner(broker: &Broker) {
     }
 }
 
-/// Returns what is limited in a cell but not enforced to the end.
+/// Returns the limits of a cell that are not fully enforced.
 fn weak_aspects(CellPreview { grant, report, .. }: &CellPreview) -> impl Iterator<Item = String> {
     let is_limited = |subject: &str| subject != "cpu" || grant.limits.cpu.is_some();
     let weak =

@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     cli.global.config = cli.global.config.take().or_else(portcullis::config::named_by_environment);
     output::log(cli.command.log_level());
     let json = cli.global.json;
-    // Also what a panic says is written.
+    // The message of a panic is also written.
     let _finish = standard_error::FinishOnDrop;
     match command::run(cli) {
         Ok(code) => code,
@@ -65,9 +65,9 @@ fn raise_descriptors() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most });
 }
 
-/// Has the C library give each large block of memory pages of its own, which are returned to the system with it. By
+/// Has the C library give each large block of memory its own pages, which are returned to the system with it. By
 /// default it stops doing so for blocks of up to 32 MiB once one of that size was freed, and keeps the memory of a
-/// burst of large messages for good.
+/// burst of large messages for ever.
 #[cfg(target_env = "gnu")]
 fn give_large_blocks_back() {
     /// The size of a large block in bytes: more than ordinary calls need.
@@ -81,6 +81,6 @@ fn give_large_blocks_back() {
     }
 }
 
-/// Does nothing: other C libraries, and the one of static programs, return large blocks by themselves.
+/// Does nothing: other C libraries, and the one of static programs, already return large blocks.
 #[cfg(not(target_env = "gnu"))]
 fn give_large_blocks_back() {}

@@ -68,7 +68,7 @@ fn page(command: &Command, above: Option<&str>) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Adds what the help says after the options: lines below headings such as `Examples:`, which stay as they are written.
+/// Adds the rest of the help after the options: lines below headings such as `Examples:`, which stay as written.
 fn add_sections(help: &str, page: &mut Roff) {
     let heading = |line: &str| line.strip_suffix(':').filter(|_| !line.starts_with(' ')).map(str::to_uppercase);
     let mut open = false;

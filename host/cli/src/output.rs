@@ -1,5 +1,5 @@
 //! Output for people and programs: data on standard output, everything about it on standard error. Colours are used
-//! only on a terminal that wants them (`NO_COLOR`). Text from a source cannot control the terminal.
+//! only on a terminal that supports them (`NO_COLOR`). Text from a source cannot control the terminal.
 
 use std::io::Write as _;
 
@@ -20,7 +20,7 @@ pub(crate) const BAD: Style = Style::new().bold().fg_color(Some(Color::Ansi(anst
 pub(crate) fn log(level: &str) {
     let wanted = tracing_subscriber::EnvFilter::try_from_env("PORTCULLIS_LOG");
     let filter = wanted.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
-    // It logs at each attempt what it also returns as an error.
+    // It logs at each attempt the error that it also returns.
     let filter = match "rustls_platform_verifier=off".parse() {
         Ok(off) => filter.add_directive(off),
         Err(_) => filter,
@@ -46,8 +46,8 @@ pub(crate) fn json_line(json: &str) -> anyhow::Result<()> {
     text(&format!("{}\n", escape_hidden_json(json)))
 }
 
-/// An error that says that nobody reads standard output any more, as with `portcullis … | head`. The command ends, and
-/// nothing is said about it.
+/// The error that nobody reads standard output any more, as with `portcullis … | head`. The command then ends without a
+/// message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReaderGone;
 
@@ -64,7 +64,7 @@ impl std::fmt::Display for ReaderGone {
 
 impl std::error::Error for ReaderGone {}
 
-/// Prints data as it is on standard output.
+/// Prints data unchanged on standard output.
 ///
 /// # Errors
 /// [`ReaderGone`], or another failure to write.
@@ -87,7 +87,7 @@ pub(crate) fn truncate_to_terminal(line: &str) -> String {
     }
 }
 
-/// Returns a line in at most so many columns of a terminal. How much of it is missing is said at its end.
+/// Returns a line in at most this many columns of a terminal. Its end states how much is missing.
 pub(crate) fn fit(line: &str, columns: usize) -> String {
     if width(line) <= columns {
         return line.to_owned();
@@ -101,7 +101,7 @@ pub(crate) fn fit(line: &str, columns: usize) -> String {
     if kept + 1 == columns { format!("{head}…") } else { format!("{head}{}", notice(missing)) }
 }
 
-/// Returns the beginning of a text that has at most so many columns.
+/// Returns the beginning of a text that has at most this many columns.
 pub(crate) fn head(text: &str, columns: usize) -> &str {
     let mut used = 0;
     let end = text.char_indices().find(|(_, c)| {

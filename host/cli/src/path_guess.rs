@@ -1,4 +1,4 @@
-//! Guesses of the files that an unknown server needs, from the paths that its client gave it. A person looks at each.
+//! Guesses of the files that an unknown server needs, from the paths that its client gave it. A person reviews each.
 
 use std::path::{Path, PathBuf};
 

@@ -7,8 +7,8 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::output::{self, BOLD, escape_hidden};
 
-/// Says each question as soon as it is open, and how it was answered, for as long as the broker runs. The arguments are
-/// left out, since standard error is often kept in a log.
+/// Prints each question as soon as it is open, and its answer, for as long as the broker runs. The arguments are left
+/// out, since standard error is often kept in a log.
 pub(crate) async fn print(broker: Broker) {
     let mut events = broker.inbox().subscribe();
     loop {

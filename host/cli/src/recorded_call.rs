@@ -24,7 +24,7 @@ const MAX_BYTES: usize = 256 << 20;
 /// The definitions of items that were called, by their digests.
 pub(crate) struct Definitions(HashMap<String, Json>);
 
-/// One decision of the policies about a call, and what it was made of.
+/// One decision of the policies about a call, and its basis.
 pub(crate) struct RecordedDecision {
     pub(crate) call: String,
     pub(crate) started: u64,
@@ -119,12 +119,12 @@ impl MissingFact {
 pub(crate) enum NotDecided {
     /// The policies were not asked: the broker refused the call before, or it has not been decided.
     NotAsked,
-    /// The records do not say what a policy must know.
+    /// The records lack something that a policy must know.
     Unreadable,
 }
 
 impl Definitions {
-    /// Reads the definitions of a ledger, up to 256 MiB. Calls of further ones count as calls whose definition is
+    /// Reads the definitions of a ledger, up to 256 MiB. Calls of any others count as calls whose definition is
     /// unknown.
     ///
     /// # Errors
@@ -199,8 +199,8 @@ pub(crate) fn decisions(
     [Some(Ok(before)), after.map(Ok)].into_iter().flatten().collect()
 }
 
-/// Returns the verdicts that policies gave in a phase about what was sent or given: those after the last replacement by
-/// a transform, with placeholders and with values. Plugins in shadow decide nothing.
+/// Returns the verdicts that policies gave in a phase about the final form of a call or result: those after the last
+/// replacement by a transform, with placeholders and with values. Plugins in shadow decide nothing.
 pub(crate) fn last_round(verdicts: &Value, phase: Phase) -> Vec<&Value> {
     let mut round = Vec::new();
     for entry in verdicts.as_array().into_iter().flatten() {
@@ -237,8 +237,8 @@ fn joint_verdict(verdicts: &[&Value]) -> DecidedBy {
     decided
 }
 
-/// Returns the arguments or the result of a call as they were, if they were recorded whole. Both are objects; one that
-/// no value can stand for, since it says `-0` or a member twice, is recorded as a text ([`Json::to_value`]).
+/// Returns the original arguments or result of a call, if they were recorded in full. Both are objects; one that no
+/// value can represent, since it has `-0` or a member twice, is recorded as a text ([`Json::to_value`]).
 fn recorded_payload(payload: &Value) -> Option<Json> {
     match payload.get("body")? {
         Value::String(text) => Json::parse(text.clone()).ok(),

@@ -17,8 +17,8 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::output;
 
-/// The pause between two looks at the file. A change counts once the file has stayed the same from one look to the
-/// next, so that a file which is still being written is not read. Looking works for files of every kind, also for those
+/// The pause between two checks of the file. A change counts once the file has stayed the same from one check to the
+/// next, so that a file which is still being written is not read. Polling works for files of every kind, also for those
 /// of another machine and for links that are exchanged, which notifications of the system do not see.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FileStates(BTreeMap<PathBuf, Option<FileStamp>>);
 
-/// The arguments of a serving broker that hold for each configuration it reads.
+/// The arguments of a serving broker that apply to each configuration it reads.
 #[derive(Debug, Clone)]
 pub(crate) struct ServeArguments {
     /// The file of `--config`. Without one the file is searched for again, as it was at the start.
@@ -45,8 +45,8 @@ impl ServeArguments {
     }
 }
 
-/// Applies the lock file of a broker whenever it has changed, for as long as the broker runs. One that a program changes
-/// through a mapping of it is applied within 30 seconds, although its times say nothing.
+/// Applies the lock file of a broker whenever it has changed, for as long as the broker runs. One that a program
+/// changes through a mapping of it is applied within 30 seconds, although its times do not show it.
 pub(crate) async fn follow_lock_file(broker: Broker) {
     let mut looks = looks();
     let mut applied = broker.lock_file().await;
@@ -114,7 +114,7 @@ pub(crate) async fn follow(broker: Broker, arguments: ServeArguments, mut hangup
 }
 
 /// Returns the files whose changes are put in force: that of the configuration, and those of plugins and components
-/// that it names without a digest. One with a digest can only be what it was.
+/// that it names without a digest. One with a digest cannot change.
 fn watched(config: &Config, file: &Path) -> Vec<PathBuf> {
     let plugins = config.plugins().into_iter().filter_map(|plugin| match plugin {
         PluginRef::Path(path) => Some(path.clone()),
@@ -188,7 +188,7 @@ impl UntrustedChange {
     }
 }
 
-/// Returns one line that says what a reload changed.
+/// Returns one line that describes the changes of a reload.
 fn described(reloaded: &ReloadSummary) -> String {
     let ReloadSummary { added, removed, changed, other, tables, at_next_start, .. } = reloaded;
     let listed = |what: &str, names: Vec<String>| (!names.is_empty()).then(|| format!("{what} {}", names.join(", ")));

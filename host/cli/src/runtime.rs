@@ -99,7 +99,7 @@ pub(crate) fn ask_brokers(folders: &[PathBuf], request: &ControlRequest) -> anyh
     })
 }
 
-/// Returns the sources with these names. A name that is not configured is an error that says which one may be meant.
+/// Returns the sources with these names. A name that is not configured is an error that suggests a similar one.
 pub(crate) fn sources(config: &Config, named: &[String]) -> anyhow::Result<Vec<SourceName>> {
     let known = |name: &String| match config.sources.keys().find(|known| known.as_str() == name) {
         Some(known) => Ok(known.clone()),

@@ -23,8 +23,8 @@ impl<'a> SettingsLine<'a> {
         Some(Self { about, settings })
     }
 
-    /// Returns what is different in `now`: one line each, safe to show, in the order of the keys. A line begins with `-`
-    /// for what is gone, with `+` for what is new, and with the key of a value that is another one.
+    /// Returns what is different in `now`: one line each, safe to show, in the order of the keys. A line begins with
+    /// `-` for removed parts, with `+` for new ones, and with the key of a changed value.
     pub(crate) fn changes_to(&self, now: &Self) -> Vec<String> {
         let mut lines = Vec::new();
         of_value("", &self.settings, &now.settings, &mut lines);
@@ -63,7 +63,7 @@ fn of_objects(at: &str, before: &Map<String, Value>, now: &Map<String, Value>, l
     lines.extend(new.map(|(key, now)| format!("+ {}: {now}", inner(key))));
 }
 
-/// Adds the entries that only one of two lists has. An entry counts as often as it is there.
+/// Adds the entries that only one of two lists has. An entry counts as often as it occurs.
 fn of_lists(at: &str, before: &[Value], now: &[Value], lines: &mut Vec<String>) {
     let (gone, new) = (without(before, now), without(now, before));
     if gone.is_empty() && new.is_empty() {

@@ -16,7 +16,7 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 
 static BACKGROUND: OnceLock<Queue> = OnceLock::new();
 
-/// Has everything written from now on by a thread of its own, also what a panic says.
+/// Has a separate thread write everything from now on, also the message of a panic.
 ///
 /// # Errors
 /// The system does not start the thread.

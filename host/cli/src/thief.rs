@@ -1,4 +1,4 @@
-//! The dishonest server of the tour: it offers to summarise notes, and meanwhile takes what it can get.
+//! The dishonest server of the tour: it offers to summarise notes, and meanwhile steals what it can.
 //!
 //! It knows exactly what to look for, which no thief does, and reports honestly what it got, which no thief would.
 
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 /// The first argument that makes the program act as this server. It is not meant to be typed.
 pub(crate) const ARGUMENT: &str = "__thief";
 
-/// The timeout of an attempt to connect, and of reading what comes then. A refusal comes at once, but a dropped packet
-/// gets no answer.
+/// The timeout of an attempt to connect, and of reading the answer. A refusal comes at once, but a dropped packet gets
+/// no answer.
 const IO_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Becomes the server if the program was started as such, and then never returns. Otherwise does nothing.

@@ -84,7 +84,7 @@ pub(crate) struct UserSetting {
     pub(crate) sensitive: bool,
 }
 
-/// The values that stand for the variables of a manifest.
+/// The values for the variables of a manifest.
 pub(crate) trait ManifestValues {
     /// Returns the folder of the user with this name: `HOME`, `DESKTOP`, `DOCUMENTS` or `DOWNLOADS`.
     fn folder(&self, name: &str) -> anyhow::Result<String>;
@@ -200,7 +200,7 @@ impl Manifest {
         Ok(out + rest)
     }
 
-    /// Says what the manifest says, in sentences.
+    /// Returns the content of the manifest, in sentences.
     pub(super) fn about(&self) -> Vec<String> {
         let author = self.author.pointer("/name").and_then(Value::as_str).unwrap_or("nobody named");
         let mut about = vec![

@@ -163,7 +163,7 @@ fn is_target(word: &str) -> bool {
     schemes.iter().any(|scheme| word.starts_with(scheme)) || package(word).is_some() || is_file()
 }
 
-/// Returns the source as it is to be written.
+/// Returns the source in the form to write.
 fn source(args: &Args, file: &Path) -> anyhow::Result<DescribedSource> {
     let mut settings = Settings::new(&args.settings);
     let mut described = match &args.target {
@@ -274,8 +274,8 @@ fn cell(args: &Args, file: &Path) -> anyhow::Result<Vec<(&'static str, Vec<Strin
     Ok(vec![("read", paths(&args.read)?), ("write", paths(&args.write)?), ("network", args.network.clone())])
 }
 
-/// Returns a path as it is written in the file: relative paths are relative to the file there, and to the working
-/// directory here.
+/// Returns a path in the form for the file: relative paths are relative to the file there, and to the working directory
+/// here.
 fn written(path: &Path, file: &Path) -> anyhow::Result<String> {
     if path.starts_with("~") {
         bail!("{} begins with `~`, which only a shell replaces: write the whole path", path.display());

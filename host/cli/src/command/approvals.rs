@@ -169,7 +169,7 @@ async fn show(folders: &[PathBuf], id: &str, json: bool) -> anyhow::Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns a question with everything that the list leaves out of it. Large arguments are their text, as a tree takes
+/// Returns a question in full, with the parts that the list leaves out. Large arguments are their text, as a tree takes
 /// many times the memory.
 async fn whole(folders: &[PathBuf], question: &Value) -> anyhow::Result<Value> {
     if question["cut"] != true {
@@ -248,7 +248,7 @@ async fn answer(folders: &[PathBuf], answered: &Answered, given: &GivenAnswer, j
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Gives the answer to the broker that holds the question of this id. Returns what the broker says.
+/// Gives the answer to the broker that holds the question of this id. Returns the broker's reply.
 async fn give(folders: &[PathBuf], id: &str, given: &GivenAnswer) -> anyhow::Result<Value> {
     let by = format!("cli (uid {})", rustix::process::getuid().as_raw());
     let GivenAnswer { approve, scope, until, .. } = given.clone();

@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         }
         Answer::Error(error) => {
             let message = error.get_str("message").unwrap_or_else(|| error.as_str().to_owned());
-            // Another name helps only where there is no tool of this one: a call may be denied for another reason.
+            // Another name helps only if there is no tool of this name: a call may be denied for another reason.
             let code = error.get("data").and_then(|data| data.get_str("code"));
             if in_own && code.as_deref() == Some(APPROVAL_PENDING) {
                 bail!(
@@ -172,7 +172,7 @@ async fn session_with(broker: &Broker, profile: &ProfileName, tool: &str) -> any
     open().await
 }
 
-/// Reads the arguments of the call from where the user wants.
+/// Reads the arguments of the call from the place that the user chose.
 fn arguments(given: &str) -> anyhow::Result<Json> {
     let (bytes, origin) = match given.strip_prefix('@') {
         Some(file) => (
@@ -274,7 +274,7 @@ impl AgentPeer for Terminal {
     }
 }
 
-/// Held while the person is asked, so that what is typed answers the question that is shown last.
+/// Held while the person is asked, so that typed input answers the question that is shown last.
 static ASKING: Mutex<()> = Mutex::new(());
 
 /// Puts the single choice of an elicitation to the person. Returns `None` if they gave no answer.

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Asks every source what it offers. Returns the report, and whether this can be served.
+/// Asks every source for its offer. Returns the report, and whether this can be served.
 async fn examine(broker: &Broker) -> anyhow::Result<(Value, bool)> {
     let config = broker.config();
     let mut good = true;
@@ -130,7 +130,7 @@ fn groups(config: &Config, found: &Discovered) -> Vec<Value> {
     config.groups().into_iter().map(of).collect()
 }
 
-/// Returns the accepted items that are not what was accepted, each with its changes.
+/// Returns the accepted items that have changed, each with its changes.
 fn changed(broker: &Broker, offered: &SourceDefinitions, lock: &Lockfile) -> Vec<Value> {
     let changed = offered.items.iter().filter_map(|item| match lock.of(item, broker.identity(&item.source)?) {
         Acceptance::Changed(changes) => Some(json!({ "kind": item.kind, "name": &*item.exposed, "changes": changes })),
@@ -146,7 +146,7 @@ fn list_errors(offered: &SourceDefinitions) -> Vec<Value> {
 }
 
 /// Returns the tools whose input schemas are invalid, each with its problems, and how the schema is repaired, if a
-/// profile wants that.
+/// profile asks for that.
 fn schemas(config: &Config, source: &SourceConfig, offered: &SourceDefinitions) -> Vec<Value> {
     let wanted = config.profiles.values().any(|profile| profile.schemas == Schemas::Repair);
     let repairs = wanted && source.names != Naming::Plain;
@@ -209,7 +209,7 @@ fn profiles(config: &Config) -> Vec<Value> {
     of.map(|(name, profile)| json!({ "name": name, "trust": profile.trust, "approve": profile.approve })).collect()
 }
 
-/// Waits for the sources. On a terminal, a line on standard error says meanwhile which are waited for.
+/// Waits for the sources. On a terminal, a line on standard error meanwhile names the ones that are waited for.
 async fn progress<T>(broker: &Broker, work: impl Future<Output = T>) -> T {
     if !std::io::stderr().is_terminal() {
         return work.await;
@@ -231,7 +231,7 @@ async fn progress<T>(broker: &Broker, work: impl Future<Output = T>) -> T {
     }
 }
 
-/// Returns the line that says which sources have neither listed tools nor failed yet.
+/// Returns the line that names the sources that have neither listed tools nor failed yet.
 fn awaited(state: &BrokerState, since: Duration) -> String {
     let left = state.sources.iter().filter(|source| source.tools_available == 0 && source.error_count == 0);
     let names: Vec<&str> = left.map(|source| source.name.as_str()).collect();

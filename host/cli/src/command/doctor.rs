@@ -42,7 +42,7 @@ impl CheckResult {
     }
 }
 
-/// One thing that was looked at.
+/// One thing that was checked.
 #[derive(Debug)]
 struct Finding {
     subject: &'static str,
@@ -273,7 +273,7 @@ fn ledger(folder: &Path) -> Finding {
     }
 }
 
-/// Returns which brokers run, whether one of them has trouble, and what does not take what they send.
+/// Returns the running brokers, their troubles, and the receivers that do not accept their messages.
 fn brokers(folder: &Path) -> anyhow::Result<Vec<Finding>> {
     let all = runtime::block_on(async { Ok(control::all(folder, &ControlRequest::Status).await?) })?;
     let broken = all.iter().any(|(_, answer)| answer.as_ref().map_or(true, status::is_broken));

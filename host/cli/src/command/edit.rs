@@ -98,7 +98,7 @@ fn set_enabled(global: &GlobalArgs, source: &str, enabled: bool) -> anyhow::Resu
     change(global, &said, |text| set_value(text, &key, if enabled { "true" } else { "false" }))
 }
 
-/// Changes the text of the configuration file and reports it. The file is left as it is if the new text is not valid.
+/// Changes the text of the configuration file and reports it. The file is left unchanged if the new text is not valid.
 pub(crate) fn change(
     global: &GlobalArgs,
     said: &str,
@@ -130,7 +130,7 @@ fn suggest(error: EditError, text: &str, file: &Path) -> anyhow::Error {
     }
 }
 
-/// Reports what was done, with the file.
+/// Reports the change, with the file.
 pub(crate) fn report(global: &GlobalArgs, said: &str, file: &Path) -> anyhow::Result<ExitCode> {
     if global.json {
         output::json(&json!({ "file": file.to_string_lossy() }))?;

@@ -149,9 +149,8 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     })
 }
 
-/// Runs a server under every condition and judges what was observed. Waits for `idle` after the calls of each run.
-/// `osv` is a database of known vulnerabilities.
-/// `config` is the configuration whose lock file may pin the package.
+/// Runs a server under every condition and judges the observations. Waits for `idle` after the calls of each run. `osv`
+/// is a database of known vulnerabilities. `config` is the configuration whose lock file may pin the package.
 pub(crate) async fn evaluate(
     command: &[String],
     idle: Duration,
@@ -234,8 +233,8 @@ async fn judged(judge: impl FnOnce() -> Evaluation + Send + 'static) -> anyhow::
     judged.await.context("what was observed cannot be judged")
 }
 
-/// Returns the folders that the command names as something to work on. The first argument of an interpreter is what it
-/// runs.
+/// Returns the folders that the command names as something to work on. The first argument of an interpreter is its
+/// script.
 fn named_folders(command: &[String]) -> Vec<PathBuf> {
     let program = command
         .first()

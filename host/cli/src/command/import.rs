@@ -53,7 +53,7 @@ pub(crate) struct Args {
 /// The configuration to which the servers are added.
 struct Destination {
     file: PathBuf,
-    /// The text as it was read, or `None` if there is no file.
+    /// The text as read, or `None` if there is no file.
     text: Option<String>,
 }
 
@@ -218,7 +218,7 @@ fn write(
     if proposed.text != *text {
         ConfigFile::open(Some(file))?.still_with(text)?.without_trust().replace(&proposed.text)?;
         if is_trusted {
-            // Nobody has looked at anything yet, so that nothing is called a change.
+            // Nobody has reviewed anything yet, so nothing is called a change.
             user_trust()?.mark_unseen(&real_file(file))?;
         }
     }
@@ -232,7 +232,7 @@ fn write(
     Ok(stored)
 }
 
-/// Reports whether the configuration that a command would use may be used as it is now.
+/// Reports whether the configuration that a command would use may be used in its present form.
 fn is_usable(global: &GlobalArgs) -> bool {
     trust_status(global) == Some(TrustStatus::Usable)
 }
@@ -262,8 +262,7 @@ fn store(data_dir: &Path, collected: &mut Collected) -> anyhow::Result<Vec<Strin
     Ok(stored)
 }
 
-/// Returns for each server that is not known the command that finds out what it needs. It is not for one that is
-/// switched off.
+/// Returns, for each unknown server, the command that finds out what it needs. It is not for one that is switched off.
 fn to_learn(proposed: &Proposed, file: &Path) -> anyhow::Result<Vec<String>> {
     let after = Config::parse(&proposed.text, file)?;
     let started = proposed.unknown.iter().filter(|server| after.sources.contains_key(&server.name));

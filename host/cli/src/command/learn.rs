@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     let file = config.file.clone();
     let (learned, agreed) = runtime::block_on(async {
         let learned = learn(config, &args.source, &script, args.yes).await?;
-        // A person sees what they are asked about, on standard error, in JSON too.
+        // A person sees what they are asked about, on standard error, also with JSON output.
         show::learned(&learned);
         // A cell that does not work is not written: the next start would fail.
         let writable = learned.still_works() && !learned.lines.is_empty() && !learned.open;
@@ -163,7 +163,7 @@ pub(crate) fn alone(mut config: Config, name: &SourceName) -> anyhow::Result<Con
     let plugins = [&mut config.policies, &mut config.transforms, &mut config.approvals, &mut config.sinks];
     plugins.into_iter().for_each(Vec::clear);
     config.remote_sinks.clear();
-    // A profile as it is where none is configured, but that nobody is asked: the calls are the user's own.
+    // The default profile, except that nobody is asked: the calls are the user's own.
     let mut fresh = Config::builder("/").source("any", json!({ "command": ["any"] })).build()?.profiles;
     let default = fresh.remove(&"default".parse()?).context("every configuration has a default profile")?;
     let default = ProfileConfig { approve: Approve::Never, destructive: Destructive::Ask, ..default };
@@ -177,7 +177,7 @@ pub(crate) struct RecordedRun {
     facts: SourceFacts,
     recording: Arc<Recording>,
     usage: CellUsage,
-    /// The lines that the cell lacked for what was attempted.
+    /// The lines that the cell lacked for the attempts.
     pub(crate) proposal: Proposal,
 }
 
@@ -326,7 +326,7 @@ async fn agree(question: &'static str) -> anyhow::Result<bool> {
     Ok(consent::can_ask() && consent::agreed_or_interrupted(question).await?)
 }
 
-/// Adds the lines to the configuration file. A file that was trusted is trusted as it is written.
+/// Adds the lines to the configuration file. A file that was trusted stays trusted in its new form.
 fn write(path: &Path, source: &SourceName, learned: &Learned) -> anyhow::Result<()> {
     let shown = escape_hidden(&path.to_string_lossy()).into_owned();
     let file = ConfigFile::open(Some(path))?;

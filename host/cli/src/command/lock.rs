@@ -143,7 +143,7 @@ async fn act(args: &Args, brokers: &Brokers, json: bool) -> anyhow::Result<ExitC
 }
 
 impl Args {
-    /// Returns the kind that the names stand for.
+    /// Returns the kind of the named items.
     fn kind(&self) -> ItemKind {
         match self.action {
             Action::Accept { kind, .. } => kind.into(),
@@ -351,7 +351,7 @@ fn beside(error: anyhow::Error, missing: &[String]) -> anyhow::Error {
     }
 }
 
-/// Returns the exit code, and says which sources are missing if the whole was asked for.
+/// Returns the exit code, and reports the missing sources if everything was asked for.
 fn whole(missing: &[String]) -> ExitCode {
     missing.iter().for_each(|why| output::message(&format!("missing: {}", escape_hidden(why))));
     if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

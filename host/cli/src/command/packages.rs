@@ -171,7 +171,7 @@ pub(crate) fn upgrade(args: &UpgradeArgs, global: &GlobalArgs) -> anyhow::Result
 }
 
 /// Pins packages to what their registries have now, and asks whether to keep them. Without a yes they are pinned as
-/// before, also if the command is interrupted meanwhile. Returns whether all of them are pinned anew.
+/// before, also if the command is interrupted meanwhile. Returns whether all of them have new pins.
 async fn tried(broker: &Broker, sources: &[SourceName]) -> anyhow::Result<bool> {
     let before = broker.pinned_packages(sources)?;
     let kept = match renewed(broker, sources).await {
@@ -184,7 +184,7 @@ async fn tried(broker: &Broker, sources: &[SourceName]) -> anyhow::Result<bool> 
     kept
 }
 
-/// Pins packages anew, shows what their servers then offer otherwise, and asks. Returns whether all could be pinned, or
+/// Pins packages again, shows the changes in their servers' offers, and asks. Returns whether all could be pinned, or
 /// `None` if the answer is no.
 async fn renewed(broker: &Broker, sources: &[SourceName]) -> anyhow::Result<Option<bool>> {
     let mut config = broker.config().as_ref().clone();
@@ -249,7 +249,7 @@ fn definition_changes(before: &SourceDefinitions, after: &SourceDefinitions) -> 
     lines
 }
 
-/// Pins packages to what their registries have now, and says what was pinned before.
+/// Pins packages to what their registries have now, and reports the earlier pins.
 pub(super) async fn pin(broker: &Broker, sources: &[SourceName], json: bool) -> anyhow::Result<ExitCode> {
     let renewed = broker.renew_packages(sources).await;
     let good = renewed.values().all(Result::is_ok);

@@ -142,7 +142,7 @@ impl Unseen {
         Ok(Self(before))
     }
 
-    /// Reports whether more than a line was typed, also if what follows is no whole line.
+    /// Reports whether more than a line was typed, also if the rest is not a complete line.
     fn has_more(&self) -> std::io::Result<bool> {
         let stdin = std::io::stdin();
         let mut by_key = self.0.clone();

@@ -107,7 +107,7 @@ fn failing_receivers(broker: &Value) -> impl Iterator<Item = &Value> {
     broker["receivers"].as_array().into_iter().flatten().filter(|receiver| receiver["failing"] == true)
 }
 
-/// Returns a sentence for each receiver of a broker that does not take what it is sent.
+/// Returns a sentence for each receiver of a broker that does not accept its messages.
 pub(super) fn failing_receivers_in_words(broker: &Value) -> Vec<String> {
     let words = |receiver| format!("{} {}", receiver_name(receiver), receiver_in_words(receiver));
     failing_receivers(broker).map(words).collect()

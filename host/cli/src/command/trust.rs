@@ -159,7 +159,7 @@ fn require_no_review(found: &ConfigCandidate, before: Option<&TrustRecord>) -> a
 }
 
 /// Refuses a data folder that was not trusted with the file: everything accepted in it would be used, though nobody has
-/// looked at it.
+/// reviewed it.
 pub(crate) fn data_is_seen(found: &ConfigCandidate, before: Option<&TrustRecord>) -> anyhow::Result<()> {
     if !found.has_unknown_data_folder(before) {
         return Ok(());
@@ -220,8 +220,8 @@ fn described(found: &ConfigCandidate, before: Option<&TrustRecord>) -> Result<St
     Ok(text.trim_end().to_owned())
 }
 
-/// Takes the settings that are other ones for the same plugin out of both lists, and returns lines that say what
-/// changed within them.
+/// Takes settings of the same plugin that differ out of both lists, and returns lines that describe the changes within
+/// them.
 fn changed_settings(gone: &mut Vec<&String>, new: &mut Vec<&String>) -> Vec<String> {
     let mut changed = Vec::new();
     gone.retain(|before| {

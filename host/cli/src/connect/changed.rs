@@ -1,5 +1,5 @@
-//! The parts of a client's file that a change inserts or removes. Nothing else of the file is shown to the person who
-//! is asked, because the entries of other servers hold their keys, and all of them may stand on one line.
+//! The parts of a client's file that a change inserts or removes. No other part of the file is shown to the person who
+//! is asked, because the entries of other servers hold their keys, and all of them may be on one line.
 
 /// The side of a change that a part is on: in the new text only, or in the old one only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -97,7 +97,7 @@ impl ClientFile {
     /// Replaces the text and keeps these bits of the mode, or makes the file with its folder.
     ///
     /// # Errors
-    /// If it cannot be written, or was changed meanwhile; the file is as it was then.
+    /// If it cannot be written, or was changed meanwhile; the file is then unchanged.
     pub(crate) fn replace(&self, text: &str, bits: Option<u32>) -> anyhow::Result<()> {
         let shown = self.shown();
         let Some(before) = &self.text else {

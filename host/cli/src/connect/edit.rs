@@ -170,7 +170,7 @@ fn toml_value(value: &Value) -> toml_edit::Value {
             members.collect::<toml_edit::InlineTable>().into()
         }
         Value::String(text) => text.as_str().into(),
-        // An entry of ours has no other numbers.
+        // Our entries have no other numbers.
         Value::Number(number) => number.as_i64().unwrap_or_default().into(),
         Value::Null => "".into(),
     }

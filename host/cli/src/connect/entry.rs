@@ -109,7 +109,7 @@ pub(crate) fn snippet(client: Client, name: &str, entry: &Value) -> anyhow::Resu
     match client.syntax() {
         FileSyntax::Json | FileSyntax::Toml => super::edit::with_entry("", client, name, entry),
         FileSyntax::Yaml => {
-            // A string of JSON is one of YAML too, and so is a list.
+            // A JSON string is also valid YAML, and so is a list.
             let lines = entry.as_object().into_iter().flatten().map(|(key, value)| format!("    {key}: {value}\n"));
             Ok(format!("{}:\n  {name}:\n{}", client.servers_key(), lines.collect::<String>()))
         }

@@ -98,7 +98,7 @@ fn options<'a>(page: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
     }
 }
 
-/// Writes what follows the options: examples as commands, tables as they are.
+/// Writes the part after the options: examples as commands, tables unchanged.
 fn after(page: &mut String, command: &Command) {
     let text = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
     for paragraph in text.split("\n\n").filter(|paragraph| !paragraph.is_empty()) {
@@ -139,7 +139,7 @@ fn the_units_of_the_book_are_ones_that_systemd_understands() {
     assert_eq!(units.len(), 2, "of the machine, and of a user");
     let folder = tempfile::tempdir().unwrap();
     for (unit, scope) in units.into_iter().zip(["--system", "--user"]) {
-        // The program need not be installed where the page says, nor the user be there.
+        // The program need not be installed where the page puts it, nor need the user exist.
         let own = |line: &&str| !line.starts_with("ExecStart=") && !line.starts_with("User=") && *line != "text";
         let lines: Vec<&str> = unit.lines().filter(own).collect();
         let text = lines.join("\n").replace("[Service]\n", "[Service]\nExecStart=/bin/true\n");

@@ -1,5 +1,5 @@
-//! The source that a server's description (the entry of a registry, or the manifest of a bundle) stands for, the
-//! settings that it asks for, and the values that the user gives.
+//! The source that a server's description (the entry of a registry, or the manifest of a bundle) describes, its
+//! settings, and the values that the user gives.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -29,8 +29,8 @@ impl DescribedSource {
     }
 }
 
-/// The values that the user gives with `--set`, the names of the settings that a description asked for, and what is
-/// missing.
+/// The values that the user gives with `--set`, the names of the settings that a description asked for, and the missing
+/// ones.
 #[derive(Debug)]
 pub(super) struct Settings {
     given: BTreeMap<String, Vec<String>>,

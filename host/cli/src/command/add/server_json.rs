@@ -1,5 +1,5 @@
 //! `server.json`, in which a server is described for registries of MCP: its packages, its remote addresses, and the
-//! values that it wants. Specification: the MCP Registry's `server.json`, schemas of 2025.
+//! values that it needs. Specification: the MCP Registry's `server.json`, schemas of 2025.
 
 use anyhow::{Context as _, bail};
 use serde::Deserialize;
@@ -73,7 +73,7 @@ struct Input {
     is_secret: bool,
 }
 
-/// Returns the source that a description stands for. `more` are arguments that the user adds.
+/// Returns the source for a description. `more` are arguments that the user adds.
 pub(super) fn source(
     text: &[u8],
     name: &str,

@@ -166,7 +166,7 @@ impl<'a> Batch<'a> {
     }
 
     fn show(&self, at: usize) -> anyhow::Result<()> {
-        // A terminal that does not know its size says 0.
+        // A terminal that does not know its size reports 0.
         let known = terminal::size().ok().filter(|(columns, rows)| *columns > 0 && *rows > 0);
         let size = known.map_or((80, 24), |(columns, rows)| (columns.into(), rows.into()));
         let shown = screen::screen(self, at, size);

@@ -135,7 +135,7 @@ mod tests {
         }
     }
 
-    /// Makes an archive with one file of zeros, and announces another size of it.
+    /// Makes an archive with one file of zeros that announces another size.
     fn announcing(path: &Path, size: u32) {
         let mut archive = ZipWriter::new(File::create(path).unwrap());
         archive.start_file("records/x", SimpleFileOptions::default()).unwrap();

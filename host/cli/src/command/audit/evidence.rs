@@ -1,4 +1,4 @@
-//! `portcullis audit checkpoint`, `prove` and `key`: evidence for those who do not trust this machine.
+//! `portcullis audit checkpoint`, `prove` and `key`: evidence for people who do not trust this machine.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ pub(super) fn prove(folder: &Path, call: &str, since: Option<&Path>, json: bool)
         Some(file) => read_file(file, &keys)?,
         None => Vec::new(),
     };
-    // The records of a call stand in the chain of the broker that let it through.
+    // The records of a call are in the chain of the broker that let it through.
     let chain = records.first().map(|record| record.record.chain.clone()).unwrap_or_default();
     let numbers: Vec<u64> =
         records.iter().filter(|entry| entry.record.chain == chain).map(|entry| entry.record.seq).collect();
@@ -71,7 +71,7 @@ pub(super) fn prove(folder: &Path, call: &str, since: Option<&Path>, json: bool)
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the public key, after replacing the key if that is wanted.
+/// Prints the public key, after replacing the key on request.
 pub(super) fn key(rotate: bool, json: bool) -> anyhow::Result<ExitCode> {
     let state_dir = state_dir()?;
     if rotate {

@@ -178,7 +178,7 @@ pub(super) fn run(folder: &Path, args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Writes the calls that match into a Parquet file, after those that it has if it is continued. The index of such a
-/// file stands at its end, so a new one takes its place when it is finished.
+/// file is at its end, so a new file replaces it when finished.
 fn write_parquet(ledger: &Path, query: &CallQuery, path: &Path, resume: bool) -> anyhow::Result<ExitCode> {
     let failed = || format!("cannot write {}", path.display());
     let earlier = match File::open(path) {
@@ -222,7 +222,7 @@ struct Written {
 }
 
 impl Written {
-    /// Says what was written.
+    /// Reports the written calls.
     fn report(&self, path: &Path) {
         output::message(&format!("{}: wrote {}", path.display(), output::counted(self.calls, "call")));
         if let Some((call, why)) = &self.left {
@@ -272,7 +272,7 @@ fn visit_ended(
     Ok(written)
 }
 
-/// Creates a file; `hint` says what to do if there is one already.
+/// Creates a file; `hint` tells what to do if it already exists.
 fn created(path: &Path, hint: &str) -> anyhow::Result<File> {
     let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     match created {
@@ -283,8 +283,8 @@ fn created(path: &Path, hint: &str) -> anyhow::Result<File> {
     }
 }
 
-/// Opens a file at the end of its last whole line. Returns it with the call of that line. A file that has something
-/// else in it stays as it is.
+/// Opens a file at the end of its last whole line. Returns it with the call of that line. A file with other content
+/// stays unchanged.
 fn continued(path: &Path, format: LineFormat) -> anyhow::Result<(File, Option<Ulid>)> {
     let failed = || format!("cannot continue {}", path.display());
     let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);

@@ -1,5 +1,5 @@
-//! `portcullis audit show`: a call or a run in words. The id of a question stands for the call that it was about, and an
-//! unambiguous beginning for the whole.
+//! `portcullis audit show`: a call or a run in words. The id of a question selects the call that it was about, and an
+//! unambiguous beginning is enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -132,7 +132,7 @@ fn run_in_words(reader: &LedgerReader, row: &RunRow, records: &[PositionedRecord
     printed
 }
 
-/// Prints what a record says. A kind that this program has no words for is shown as it was written.
+/// Prints the content of a record. A kind that this program has no words for is shown as written.
 fn describe(record: &Record) -> anyhow::Result<()> {
     let body = &record.body;
     match &*record.kind {

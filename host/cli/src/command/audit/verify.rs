@@ -9,7 +9,7 @@ use portcullis::ledger::{self, ChainReport, ChainStatus, PublicKey, SignedCheckp
 
 use crate::output::{self, BAD, escape_hidden};
 
-/// Verifies the ledger. `full` recomputes also what was verified before.
+/// Verifies the ledger. `full` also recomputes the parts that were verified before.
 pub(super) fn run(
     folder: &Path,
     checkpoints: &[SignedCheckpoint],
@@ -93,7 +93,7 @@ fn finding(finding: &ChainStatus) -> String {
 /// Forgets what earlier verifications found in a folder that was there before and has another ledger now.
 pub(super) fn forget(folder: &Path) {
     if let Some(path) = remembered(folder).path() {
-        // It is not there if nothing was verified; otherwise the verification says what is missing.
+        // It is not there if nothing was verified; otherwise the verification reports what is missing.
         let _ = fs::remove_file(path);
     }
 }
@@ -122,7 +122,7 @@ fn remembered(folder: &Path) -> VerifiedSegments {
     })
 }
 
-/// Returns what a user does who replaced the data folder on purpose, if chains are missing that were found before.
+/// Returns the advice for a user who replaced the data folder on purpose, if chains are missing that were found before.
 fn replaced_folder(found: &Verification, verified: &VerifiedSegments) -> Option<String> {
     let is_gone = |chain: &ChainReport| chain.records == 0 && verified.has(&chain.chain);
     let file = verified.path().filter(|_| found.chains.iter().any(is_gone))?;

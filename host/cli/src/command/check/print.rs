@@ -71,7 +71,7 @@ fn is_brief(source: &Value, details: bool) -> bool {
     !details && !source["cell"].is_null()
 }
 
-/// Prints what is wrong with a source, and on request its details: how schemas are repaired, and its cell.
+/// Prints the faults of a source, and on request its details: how schemas are repaired, and its cell.
 fn print_source(source: &Value, details: bool) -> anyhow::Result<()> {
     let name = plain_text(&source["name"]);
     let line = output::truncate_to_terminal(&format!("{name}  {}", plain_text(&source["source"])));
@@ -111,7 +111,7 @@ fn print_source(source: &Value, details: bool) -> anyhow::Result<()> {
     print_cell(&source["cell"])
 }
 
-/// Prints what is wrong with the input schema of a tool, and on request how it is repaired.
+/// Prints the faults of a tool's input schema, and on request how it is repaired.
 fn print_schema(tool: &Value, details: bool) -> anyhow::Result<()> {
     let name = plain_text(&tool["tool"]);
     for problem in items(&tool["problems"]) {
@@ -135,7 +135,7 @@ fn is_ill(source: &Value) -> bool {
         || items(&source["flagged"]).iter().any(|flagged| flagged["state"] != "accepted")
 }
 
-/// Returns what is known of the packages of a source, if it is started with `npx` or `uvx`.
+/// Returns the known facts about the packages of a source, if it is started with `npx` or `uvx`.
 fn osv(source: &Value) -> Option<OsvCheck> {
     serde_json::from_value(source.pointer("/cell/package/osv")?.clone()).ok()
 }

@@ -20,8 +20,8 @@ use crate::{runtime, thief};
 /// A public name server. The thief tries to connect to it, and would write nothing if that succeeded.
 const INTERNET_ADDRESS: &str = "9.9.9.9:53";
 
-/// Starts a dishonest server in a cell, calls it, and prints what it got. Its records go to the ledger of the rest of
-/// the tour. Returns false if this machine cannot build a full cell.
+/// Starts a dishonest server in a cell, calls it, and prints its loot. Its records go to the ledger of the rest of the
+/// tour. Returns false if this machine cannot build a full cell.
 pub(super) async fn run_chapter(folder: &Path, data_dir: &Path) -> anyhow::Result<bool> {
     chapter("A source that steals, in its cell")?;
     // Temporary folders are often links, and a grant must not lead through one.

@@ -1,5 +1,5 @@
 //! Evaluates a component: its imports, its offers and its answers. It runs in the broker's own WebAssembly cell, with a
-//! false home and without a network. Nothing records what it tries.
+//! false home and without a network. Its attempts are not recorded.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub(super) fn is_component(word: &str) -> bool {
     is_file || word.starts_with("oci://") || word.starts_with("builtin:")
 }
 
-/// Runs the component under every condition, one after the other, and judges what it said.
+/// Runs the component under every condition, one after the other, and judges its messages.
 pub(super) async fn evaluate(target: &str, folder: &Path, idle: Duration) -> anyhow::Result<Evaluation> {
     let mut candidate = Candidate { component: written(target)?, folder: folder.to_owned(), ..Candidate::default() };
     let config = candidate.config(&json!({}), &[])?;
@@ -110,7 +110,7 @@ fn component(config: &Config) -> anyhow::Result<&PluginRef> {
 const SHOWN_PACKAGES: usize = 32;
 const SHOWN_CHARS: usize = 300;
 
-/// Says what the component is, what it imports, and what each import needs in the source's configuration.
+/// Describes the component: its kind, its imports, and what each import needs in the source's configuration.
 fn about(inspection: &Inspection) -> Vec<String> {
     let grants = inspection.imports.iter().filter_map(|import| import.grant).map(|grant| format!("\"{grant}\""));
     let grants = grants.collect::<Vec<_>>().join(", ");
@@ -141,7 +141,7 @@ fn about(inspection: &Inspection) -> Vec<String> {
     std::iter::once(what).chain(imported).chain(more).collect()
 }
 
-/// The component that is evaluated, and what it is given in every run.
+/// The component that is evaluated, and its grants in every run.
 #[derive(Default)]
 struct Candidate {
     component: String,
@@ -216,7 +216,7 @@ impl Candidate {
                 broker.shutdown().await;
                 done
             }
-            // It says its cause itself.
+            // The error already states its cause.
             Err(error) => Err(anyhow!("{error}")),
         };
         let (written, unsearched) = home.written();

@@ -75,7 +75,7 @@ const MAX_READ_BYTES: u64 = 16 << 20;
 /// The most that a source may write in one run.
 const QUOTA: DiskQuota = DiskQuota { bytes: 256 << 20, files: 20_000 };
 
-/// Returns the home as the server is told it.
+/// Returns the path of the home that the server is given.
 pub(super) fn visible_home_of(condition: Condition) -> PathBuf {
     Path::new("/home").join(condition.user())
 }
@@ -86,7 +86,7 @@ pub(super) fn work_folder(condition: Condition) -> PathBuf {
 }
 
 impl FalseHome {
-    /// Makes the home, with canaries unless there is to be nothing to find.
+    /// Makes the home, with canaries unless there must be nothing to find.
     pub(super) fn make(folder: &Path, condition: Condition) -> io::Result<Self> {
         let real = folder.join("home");
         let work = real.join("projects/notes");
@@ -152,7 +152,8 @@ impl FalseHome {
         })
     }
 
-    /// Puts the home where the server is told that it is, and starts the server in it unless its command says where.
+    /// Puts the home at the path that the server is given, and starts the server in it unless its command names a
+    /// folder.
     pub(super) fn place(&self, plan: &mut Plan, condition: Condition, certificate: &str) {
         let cell = &mut plan.launch.cell;
         if plan.launch.directory == cell.home {
@@ -167,17 +168,17 @@ impl FalseHome {
         }
     }
 
-    /// Returns a path as the server is told it, whichever way it was taken.
+    /// Returns a path in the form that the server is given, whichever way it was taken.
     pub(super) fn as_told(&self, path: &Path) -> PathBuf {
         path.strip_prefix(&self.real).map_or_else(|_| path.to_owned(), |below| self.told.join(below))
     }
 
-    /// Returns the home as the source is told it.
+    /// Returns the home in the form that the source is given.
     pub(super) fn told(&self) -> &Path {
         &self.told
     }
 
-    /// Returns the paths of the false secrets, as the source is told them.
+    /// Returns the paths of the false secrets, in the form that the source is given.
     pub(super) fn canary_paths(&self) -> Vec<String> {
         let path = |canary: &Canary| match canary.place {
             CanaryPlace::File(file) => Some(self.told.join(file).to_string_lossy().into_owned()),
@@ -186,7 +187,7 @@ impl FalseHome {
         self.canaries.iter().filter_map(path).collect()
     }
 
-    /// Returns the paths of the false secrets, as they are outside the cell.
+    /// Returns the paths of the false secrets outside the cell.
     pub(super) fn canary_files(&self) -> Vec<PathBuf> {
         let file = |canary: &Canary| match canary.place {
             CanaryPlace::File(file) => Some(self.real.join(file)),
@@ -195,7 +196,7 @@ impl FalseHome {
         self.canaries.iter().filter_map(file).collect()
     }
 
-    /// Waits until the source has written more than it may, and returns what that was.
+    /// Waits until the source has written more than it may, and returns a description of the excess.
     pub(super) async fn wait_until_over_quota(&self) -> String {
         QUOTA.wait_until_exceeded(std::slice::from_ref(&self.real)).await
     }
@@ -240,7 +241,7 @@ impl Drop for FalseHome {
     }
 }
 
-/// Lets this user read and remove what is in a folder, whatever the source allowed.
+/// Lets this user read and remove the content of a folder, whatever the source allowed.
 fn open_up(folder: &Path) {
     // A file of another user cannot be opened, and is counted where it is read.
     let open = |path: &Path, least: u32| {

@@ -41,8 +41,8 @@ pub(super) struct Candidate {
     pub(super) idle: Duration,
 }
 
-/// Installs the package, if the command asks for one. Returns what the cell opens for the program itself, and the
-/// package with what its registry says of its attestations.
+/// Installs the package, if the command asks for one. Returns the paths that the cell opens for the program itself, and
+/// the package with the attestations that its registry reports.
 pub(super) async fn prepare(
     candidate: &Candidate,
 ) -> Result<(Vec<PathBuf>, Option<(InstallReport, Provenance)>), CellError> {
@@ -62,7 +62,7 @@ pub(super) async fn prepare(
 }
 
 impl Candidate {
-    /// Returns the cell of the source as it is configured now.
+    /// Returns the cell of the source as configured now.
     fn cell(&self, source: &SourceConfig) -> ProcessCell {
         let cells = CellFactory::new(Launcher::SelfExec, &self.data_dir, self.own.clone(), None, |_| {})
             .with_osv(self.osv.clone());
@@ -125,7 +125,7 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
             Ok(mut server) => {
                 run.exercise(&mut server, &work_folder(condition), &home.canary_paths(), candidate.idle).await
             }
-            // It does not speak the revision, which the report says.
+            // It does not speak the revision, which the report states.
             Err(_) if condition == Condition::Modern => Ok(()),
             Err(error) => Err(last_words.explain(&child, error).await),
         }
@@ -170,7 +170,7 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
     })
 }
 
-/// Returns the attempts as the server meant them: at hosts by their names, and at paths of the home that it was told.
+/// Returns the attempts as the server meant them: at hosts by their names, and at paths of the home that it was given.
 fn as_told(mut attempts: Vec<RecordedAttempt>, internet: &FalseInternet, home: &FalseHome) -> Vec<RecordedAttempt> {
     for attempt in &mut attempts {
         name_address(attempt, |address| internet.name_of(address));
@@ -219,7 +219,7 @@ fn unanswered_ports(
     let is_unheard = |attempt: &&RecordedAttempt| {
         let Attempted::Address(SocketAddr::V4(to)) = attempt.subject else { return false };
         let Some(host) = name_of(*to.ip()).filter(|_| to.port() != 0) else { return false };
-        // Datagrams are heard at every port.
+        // Datagrams are received on every port.
         let heard = |message: &SentMessage| message.host == host && message.port == to.port();
         !FalseInternet::answers_at(to.port()) && !sent.iter().any(heard)
     };

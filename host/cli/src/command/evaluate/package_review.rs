@@ -21,7 +21,7 @@ const MAX_DESCRIPTION_BYTES: u64 = 8 << 20;
 /// The scripts that npm runs when a package is installed.
 const SCRIPTS: [&str; 3] = ["preinstall", "install", "postinstall"];
 
-/// The result of a look at packages.
+/// The result of a review of packages.
 #[derive(Default)]
 pub(super) struct PackageReview {
     pub(super) known: PriorKnowledge,
@@ -30,14 +30,14 @@ pub(super) struct PackageReview {
 }
 
 impl PackageReview {
-    /// Returns what is known of a program that no package manager installed.
+    /// Returns the review of a program that no package manager installed.
     pub(super) fn of_no_package() -> Self {
         let mut review = Self::default();
         review.known.unchecked.push("where it comes from: not checked, as no package was installed".to_owned());
         review
     }
 
-    /// Takes in what is known of another part of the same server.
+    /// Takes in the review of another part of the same server.
     pub(super) fn take_in(&mut self, other: Self) {
         self.malicious |= other.malicious;
         self.known.findings.take_in(other.known.findings);
@@ -84,7 +84,7 @@ pub(super) fn look(folder: &Path, asked_for: Option<&str>, database: Option<&Pat
     Ok(review)
 }
 
-/// Returns what is known of a package that was not installed, because a record calls it malicious.
+/// Returns the review of a package that was not installed, because a record calls it malicious.
 pub(super) fn refused(record: &OsvMatch, database: &OsvEdition) -> PackageReview {
     let mut review = PackageReview { malicious: true, ..PackageReview::default() };
     judge_by_records(std::slice::from_ref(record), &mut review.known.findings);
@@ -95,7 +95,7 @@ pub(super) fn refused(record: &OsvMatch, database: &OsvEdition) -> PackageReview
     review
 }
 
-/// Adds what is known of the packages by the names and versions that the registry gave, whatever they say themselves.
+/// Reviews the packages by the names and versions that the registry gave, whatever they themselves claim.
 pub(super) fn look_at_lock(phase: &InstallReport, review: &mut PackageReview) {
     judge_by_records(&phase.osv.matches, &mut review.known.findings);
     review.malicious |= phase.osv.malicious().is_some();

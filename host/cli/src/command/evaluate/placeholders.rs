@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::bundle::{ManifestValues, UserSetting};
 
-/// The values of an evaluated bundle. The folder stands for each folder or file that the user would name.
+/// The values of an evaluated bundle. The folder replaces each folder or file that the user would name.
 pub(crate) struct PlaceholderSettings(pub(crate) PathBuf);
 
 impl ManifestValues for PlaceholderSettings {
@@ -32,7 +32,7 @@ impl ManifestValues for PlaceholderSettings {
         }])
     }
 
-    /// A placeholder is no secret.
+    /// A placeholder is not a secret.
     fn keeps_secrets(&self) -> bool {
         false
     }

@@ -32,7 +32,7 @@ pub(super) fn url(word: &str) -> Option<anyhow::Result<Url>> {
     is_url.then(|| Url::parse(word).with_context(|| format!("`{word}` is no URL")))
 }
 
-/// Speaks to the server under every condition, and judges what it said.
+/// Speaks to the server under every condition, and judges its messages.
 pub(super) async fn evaluate(url: Url, idle: Duration) -> anyhow::Result<Evaluation> {
     // Its query may hold a secret.
     let command = vec![shown(&url)];
@@ -56,7 +56,7 @@ async fn observe(url: Url, condition: Condition, idle: Duration) -> anyhow::Resu
                 server.leave().await;
                 done
             }
-            // It does not speak the revision, which the report says.
+            // It does not speak the revision, which the report states.
             Err(_) if condition == Condition::Modern => Ok(()),
             Err(error) => Err(error),
         }

@@ -22,7 +22,7 @@ pub(super) trait EvaluatedSource: Send {
     /// Returns its name and version, as it gives them.
     fn name(&self) -> String;
 
-    /// Returns everything that it offers, each with its kind. Adds to `unseen` what is left out.
+    /// Returns everything that it offers, each with its kind. Adds omissions to `unseen`.
     fn definitions(
         &mut self,
         unseen: &mut BTreeMap<&'static str, u64>,
@@ -50,7 +50,7 @@ impl EvaluationRun {
         Self { seen: Observation::begin(condition), answered: 0 }
     }
 
-    /// Returns what was seen so far.
+    /// Returns the observations so far.
     pub(super) fn observed(self) -> Observation {
         let took = self.seen.began.elapsed();
         Observation { took, ..self.seen }

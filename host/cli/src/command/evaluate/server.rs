@@ -250,7 +250,7 @@ fn of_itself(method: &Method, met: &str) -> anyhow::Result<Value> {
     Ok(serde_json::from_str(met)?)
 }
 
-/// The room that is left for what is listed.
+/// The room that is left for lists.
 struct Room {
     bytes: usize,
     values: usize,

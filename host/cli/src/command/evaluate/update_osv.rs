@@ -15,7 +15,7 @@ pub(super) fn file() -> Option<PathBuf> {
     user_state_dir().map(|folder| portcullis_osv::file_in(&folder))
 }
 
-/// Replaces the user's database by what is at an address, or in a folder or archive.
+/// Replaces the user's database by the one at an address, or in a folder or archive.
 pub(super) fn update(from: &str) -> anyhow::Result<()> {
     let file = file()
         .with_context(|| format!("{}, so there is no place for the database: set HOME or XDG_STATE_HOME", no_home()))?;

@@ -31,8 +31,8 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// Reports whether a file of variables that the servers name may be read: somebody who wrote a project's file may
-    /// name one of the user's there.
+    /// Reports whether a file of variables that the servers name may be read: the author of a project's file may name
+    /// one of the user's there.
     pub(super) fn may_read(&self, file: &Path) -> bool {
         let within = |project: &PathBuf| Some(file.canonicalize().ok()?.starts_with(project.canonicalize().ok()?));
         self.is_own || self.project.as_ref().and_then(within).unwrap_or(false)

@@ -1,4 +1,4 @@
-//! Lines of a cell: which ones it has, and what it opens with more of them.
+//! Lines of a cell: the present ones, and the result of adding more.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

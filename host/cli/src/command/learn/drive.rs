@@ -23,8 +23,8 @@ const MAX_CALLS: usize = 64;
 /// The longest part of an answer that is kept, in bytes.
 const MAX_TEXT_BYTES: usize = 16 << 10;
 
-/// The time after which no further call is begun in a run. A source whose calls wait for what they cannot have would
-/// otherwise take minutes.
+/// The time after which no further call is begun in a run. A source whose calls wait for missing access would otherwise
+/// take minutes.
 const ROUND_TIME: Duration = Duration::from_secs(10);
 
 /// The calls to make.
@@ -71,7 +71,7 @@ impl CallScript {
 }
 
 impl DriveResult {
-    /// Returns everything that the source said when something failed.
+    /// Returns all texts of the source from failures.
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
         let failed = self.calls.iter().filter(|call| !call.ok).map(|call| call.text.as_str());
         self.failure.as_deref().into_iter().chain(failed)

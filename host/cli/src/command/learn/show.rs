@@ -1,4 +1,4 @@
-//! Shows what was learned, for people.
+//! Shows the findings, for people.
 
 use std::path::Path;
 
@@ -65,7 +65,7 @@ pub(super) fn learned(learned: &Learned) {
             escape_hidden(&text)
         ));
     }
-    // Last, so that nothing of the source stands between the lines and the question about them.
+    // Last, so that no text of the source comes between the lines and the question about them.
     if !learned.lines.is_empty() {
         output::message(&format!("{BOLD}the cell{BOLD:#}"));
         learned.lines.iter().for_each(|line| output::message(&described(line)));

@@ -1,4 +1,4 @@
-//! The brokers that say what their sources list, and accept it: one that is started for that with a configuration, or
+//! The brokers that report and accept the lists of their sources: one that is started for that with a configuration, or
 //! those that run in a data folder.
 
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ impl Brokers {
         &self.switch
     }
 
-    /// Returns what all of them say. A server that several clients started is named once.
+    /// Returns the answers of all of them. A server that several clients started is named once.
     pub(super) fn compared(&self) -> LockComparison {
         let mut all = LockComparison::default();
         for (_, compared) in &self.compared {

@@ -13,7 +13,7 @@ use crate::output::escape_hidden;
 /// The definitions that may be accepted.
 pub(super) struct Selection<'a> {
     pub(super) definitions: &'a [ComparedDefinition],
-    /// The kind of the items that names stand for.
+    /// The kind of the named items.
     pub(super) kind: ItemKind,
     /// The switch of `portcullis lock accept` that names the data folder, if no configuration does.
     pub(super) switch: &'a str,
@@ -24,7 +24,7 @@ impl<'a> Selection<'a> {
         self.definitions.iter().filter(|item| item.kind == self.kind)
     }
 
-    /// Returns what is accepted if nobody names anything, and what is left then.
+    /// Returns the items that are accepted if nobody names any, and the remaining ones.
     pub(super) fn unnamed(&self) -> (Vec<&'a ComparedDefinition>, Vec<&'a ComparedDefinition>) {
         let harmless = |item: &ComparedDefinition| item.kind != ItemKind::Tool || !item.may_do_harm;
         let flagged = |item: &ComparedDefinition| item.flag.is_some_and(|flag| flag != FlagState::Accepted);

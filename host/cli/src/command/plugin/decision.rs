@@ -61,7 +61,7 @@ impl DecidingPlugins {
     /// Loads the policies and transforms of a configuration.
     ///
     /// # Errors
-    /// One of them cannot be loaded, imports what it is not granted, or refuses its settings.
+    /// One of them cannot be loaded, imports something that it is not granted, or refuses its settings.
     pub(super) async fn load(host: &PluginHost, config: &Config) -> anyhow::Result<Self> {
         let (mut policies, mut transforms) = (Vec::new(), Vec::new());
         for plugin in &config.policies {

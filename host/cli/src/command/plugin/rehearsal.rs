@@ -268,7 +268,7 @@ fn view(args: &Args) -> anyhow::Result<CallView> {
         return facts.view();
     }
     let arguments = args.arguments.as_deref().unwrap_or("{}");
-    // The text goes to the plugin as it is written.
+    // The text goes to the plugin as written.
     CallFacts::of_tool(args.tool.clone().unwrap_or_default(), Value::String(arguments.to_owned())).view()
 }
 

@@ -15,7 +15,7 @@ use crate::docker_credentials;
 use crate::output::{self, escape_hidden};
 use crate::runtime;
 
-/// Signs a file or a component in a registry, and says where the signature is.
+/// Signs a file or a component in a registry, and reports where the signature is.
 pub(super) fn run(plugin: &PluginRef, key: &Path, json: bool) -> anyhow::Result<ExitCode> {
     let text = std::fs::read_to_string(key).with_context(|| format!("{} cannot be read", key.display()))?;
     let key = SigningKey::from_pem(&text).map_err(|error| anyhow!("{}: {error}", key.display()))?;

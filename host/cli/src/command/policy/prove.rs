@@ -113,8 +113,8 @@ fn judged(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns the policies that decide whether a call is sent, only in that role, and those that do something else, in
-/// theirs. The plugins named here hide an item from lists only if they let no call of it pass, so that their calls say
-/// all.
+/// theirs. The plugins named here hide an item from lists only if they let no call of it pass, so their calls are
+/// enough to judge.
 fn judging_calls(policies: Vec<PluginConfig>) -> (Vec<PluginConfig>, Vec<PluginConfig>) {
     let in_phases = |is_wanted: fn(&Phase) -> bool| {
         let policies = policies.iter().cloned().map(move |mut policy| {

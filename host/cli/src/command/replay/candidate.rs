@@ -1,4 +1,4 @@
-//! The policies that judge anew: the configured ones, with a candidate in the place of one of them or of all.
+//! The policies that judge again: the configured ones, with a candidate in place of one or all of them.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::command::plugin;
 
-/// The policies of a configuration. Its other parts are not looked at.
+/// The policies of a configuration. Its other parts are ignored.
 #[derive(Deserialize)]
 struct PoliciesOfFile {
     #[serde(default)]

@@ -10,7 +10,7 @@ use crate::moment;
 use crate::output::{self, BAD, BOLD, escape_hidden};
 use crate::recorded_call::{MissingFact, RecordedDecision};
 
-/// The reason why a recorded decision could not be judged anew.
+/// The reason why a recorded decision could not be judged again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum NotJudged {
     Reads(MissingFact),

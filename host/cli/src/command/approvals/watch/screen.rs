@@ -10,8 +10,8 @@ use crate::output::{BOLD, escape_hidden, escape_hidden_json, fit, head, width};
 /// The rows that reasons and arguments need at least: with fewer, one of them would not be seen.
 const MIN_ROOM: usize = 4;
 
-/// Returns the lines that show questions on a terminal of so many columns and rows, with the choice of this number
-/// chosen. The last row stays free, as the cursor stands there.
+/// Returns the lines that show questions on a terminal of this many columns and rows, with the choice of this number
+/// selected. The last row stays free for the cursor.
 pub(super) fn screen(batch: &Batch<'_>, at: usize, (columns, rows): (usize, usize)) -> Vec<String> {
     let question = batch.question;
     let text = |key: &str| escape_hidden(question[key].as_str().unwrap_or_default()).into_owned();
@@ -96,7 +96,7 @@ fn reasons(question: &Value, room: usize, columns: usize) -> Vec<String> {
     lines
 }
 
-/// Returns a text in at most so many lines, all but the first indented.
+/// Returns a text in at most this many lines, all but the first indented.
 fn wrapped(text: &str, lines: usize, columns: usize) -> Vec<String> {
     let (mut shown, mut rest) = (Vec::new(), text.to_owned());
     while shown.len() + 1 < lines && width(&rest) > columns {
@@ -115,8 +115,8 @@ fn wrapped(text: &str, lines: usize, columns: usize) -> Vec<String> {
     shown
 }
 
-/// Returns the arguments of questions in at most `room` lines, which must be two or more. The last one says what is
-/// missing, and how to see it.
+/// Returns the arguments of questions in at most `room` lines, which must be two or more. The last one names the
+/// missing part, and how to see it.
 fn arguments(questions: &[&Value], room: usize, columns: usize) -> Vec<String> {
     let share = ((room - 1) / questions.len().max(1)).max(1);
     let (mut lines, mut missing) = (Vec::new(), None);
@@ -133,7 +133,7 @@ fn arguments(questions: &[&Value], room: usize, columns: usize) -> Vec<String> {
     lines
 }
 
-/// Returns the first lines of the arguments of a question, and what is missing of them.
+/// Returns the first lines of the arguments of a question, and the size of the rest.
 fn arguments_of(question: &Value, room: usize, columns: usize) -> (Vec<String>, Option<String>) {
     let is_cut = question["cut"] == true;
     let text = match &question["arguments"] {
@@ -154,7 +154,7 @@ fn arguments_of(question: &Value, room: usize, columns: usize) -> (Vec<String>, 
     (shown, missing)
 }
 
-/// Returns a line that says what is missing, and how to see it.
+/// Returns a line that names the missing part, and how to see it.
 fn more(what: &str, question: &Value, columns: usize) -> String {
     fit(&format!("  … {what}: portcullis approvals show {}", escape_hidden(id(question))), columns)
 }

@@ -91,7 +91,7 @@ mod tests {
     /// attributes with their types and enumerations, without those of profiles.
     const SCHEMA: &str = include_str!("ocsf-1.3.0.json");
 
-    /// Asserts that an object is as the schema says.
+    /// Asserts that an object conforms to the schema.
     fn check(schema: &Value, name: &str, object: &Value) {
         let expected = &schema["objects"][name];
         let members = object.as_object().unwrap_or_else(|| panic!("{name} is no object: {object}"));

@@ -61,7 +61,7 @@ impl Content {
     }
 }
 
-/// A Parquet file that is being written. It can be read once it is finished: its index stands at its end.
+/// A Parquet file that is being written. It can be read once it is finished: its index is at its end.
 pub(super) struct ParquetFile {
     writer: SerializedFileWriter<File>,
     /// The calls of the next row group.
@@ -80,7 +80,7 @@ impl ParquetFile {
         Ok(Self { writer, waiting: Vec::new() })
     }
 
-    /// Takes over the calls of an earlier file as they are encoded there, and returns the identifier of the last one.
+    /// Takes over the calls of an earlier file in their encoded form, and returns the identifier of the last one.
     ///
     /// # Errors
     /// [`ParquetError::General`] if the file has other columns; otherwise the [`ParquetError`] that occurred.
@@ -116,7 +116,7 @@ impl ParquetFile {
         if self.waiting.len() < GROUP_ROWS { Ok(()) } else { self.write_group() }
     }
 
-    /// Writes what is left and the index of the file.
+    /// Writes the remaining calls and the index of the file.
     pub(super) fn finish(mut self) -> Result<File> {
         if !self.waiting.is_empty() {
             self.write_group()?;
@@ -164,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the row of a call as it is read.
+    /// Returns the row of a call as read.
     fn expected(entry: &CallEntry) -> Vec<(String, Field)> {
         let text = |text: Option<&str>| text.map_or(Field::Null, |text| Field::Str(text.to_owned()));
         let field = |content: &Content| match content {

@@ -1,4 +1,4 @@
-//! How messages get to an evaluated server and back: over the standard streams of its process, or over HTTP.
+//! The transport of messages to an evaluated server and back: over the standard streams of its process, or over HTTP.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -108,7 +108,7 @@ impl ServerPipe {
     }
 }
 
-/// The end of what a process said on standard error.
+/// The end of a process's standard error.
 pub(in super::super) struct ServerStderr {
     said: Arc<Mutex<Vec<u8>>>,
     listener: JoinHandle<()>,
@@ -191,7 +191,7 @@ impl ServerMessage {
     }
 }
 
-/// Keeps the end of what the server says on standard error.
+/// Keeps the end of the server's standard error.
 async fn listen(mut error: ChildStderr, said: Arc<Mutex<Vec<u8>>>) {
     let mut chunk = [0; 4096];
     while let Ok(read @ 1..) = error.read(&mut chunk).await {

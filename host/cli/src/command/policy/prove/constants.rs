@@ -21,7 +21,7 @@ pub(super) struct Constants {
     pub(super) arguments: NamedMembers,
     /// The members that policies name of a value that was calculated or bound to a variable: they can be anywhere.
     pub(super) members: BTreeSet<String>,
-    /// The constants with `*`, which stands for any text.
+    /// The constants with `*`, which matches any text.
     patterns: BTreeSet<String>,
 }
 
@@ -87,7 +87,8 @@ impl Constants {
         }
     }
 
-    /// Takes in a setting: itself, and what it quotes and names if it is a policy or a condition in some language.
+    /// Takes in a setting: its text, and the quoted texts and names in it if it is a policy or a condition in some
+    /// language.
     fn add_text(&mut self, text: &str) {
         if text.len() <= 128 && !text.contains('\n') {
             self.add_constant(text);
@@ -216,7 +217,7 @@ fn until_quote(text: &str, quote: char) -> (&str, &str) {
     (text, "")
 }
 
-/// Returns the texts that a pattern stands for, the shortest and a longer one; the text itself if it is not a pattern.
+/// Returns texts that a pattern matches, the shortest and a longer one; the text itself if it is not a pattern.
 fn instances(pattern: &str) -> Vec<String> {
     if !pattern.contains(['*', '?']) {
         return vec![pattern.to_owned()];

@@ -39,7 +39,7 @@ impl Judge {
         Ok(Self { old, new })
     }
 
-    /// Returns what both say, if the new policies let the call go further than the old ones.
+    /// Returns both judgements, if the new policies let the call go further than the old ones.
     pub(super) async fn wider(&self, view: &CallView) -> Option<(PolicyJudgement, PolicyJudgement)> {
         let old = judge(&self.old, view).await;
         if old.joint == JointVerdict::Pass {

@@ -100,7 +100,7 @@ fn judgement(judgement: &PolicyJudgement) -> Value {
     json!({ "verdict": judgement.joint.word(), "reasons": judgement.reasons })
 }
 
-/// Describes a call: a tool as a command that can be pasted, and who calls under which circumstances.
+/// Describes a call: a tool as a command that can be pasted, and the caller and circumstances.
 fn call_lines(view: &CallView) -> [String; 2] {
     let call = &view.call;
     let arguments = call.arguments.as_str();

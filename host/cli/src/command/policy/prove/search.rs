@@ -21,7 +21,7 @@ pub(super) struct Searched {
     pub(super) wider: Option<Wider>,
 }
 
-/// A call that goes further, with what the old and the new policies say.
+/// A call that goes further, with the judgements of the old and the new policies.
 pub(super) struct Wider {
     pub(super) view: CallView,
     pub(super) old: PolicyJudgement,

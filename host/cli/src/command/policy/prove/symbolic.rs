@@ -4,8 +4,8 @@
 //! let pass or ask about; and what the new ones let pass without asking, the old ones did too. For the second one, a
 //! permit with `@requireApproval` counts as a `forbid`.
 //!
-//! `builtin:cedar` denies if a policy fails, where Cedar skips the policy. The new policies may be taken for wider than
-//! they are, so that this difference does not matter for them. The old ones may not, so they must be proved never to
+//! `builtin:cedar` denies if a policy fails, where Cedar skips the policy. For the new policies this difference does
+//! not matter, since they may be judged wider than they are. The old ones may not, so they must be proved never to
 //! fail.
 
 use std::collections::BTreeSet;
@@ -51,7 +51,7 @@ pub(super) struct KnownCalls<'a> {
     pub(super) schema: &'a str,
 }
 
-/// Why there is no proof, in words.
+/// The reason why there is no proof, in words.
 type Failed = String;
 
 /// Proves that the new policies are never wider.
@@ -140,7 +140,7 @@ async fn implications(old: &str, new: &str, world: &KnownCalls<'_>, judge: &Judg
     Ok(None)
 }
 
-/// Returns the call as an ordinary caller would make it, if it goes further then too: the solver takes any caller.
+/// Returns the call as an ordinary caller would make it, if that goes further, too: the solver takes any caller.
 async fn ordinary(view: CallView, world: &KnownCalls<'_>, judge: &Judge) -> CallView {
     for (name, trust) in sample::profiles(world.config) {
         let Some(caller) = sample::caller("local", name, trust) else { continue };

@@ -1,5 +1,5 @@
-//! Arguments on which policies depend and which the input schema does not name. A caller may send them all the same,
-//! but for the solver there are none: a policy that depends on them would be taken for one that never applies.
+//! Arguments on which policies depend and which the input schema does not name. A caller may still send them, but the
+//! solver does not know them: it would take a policy that depends on them for one that never applies.
 
 use cedar_policy::{ActionConstraint, EntityUid, Policy, PolicySet};
 use serde_json::{Map, Value};
