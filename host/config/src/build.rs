@@ -27,7 +27,7 @@ const ASK_TIMEOUT_MOST: Duration = Duration::from_secs(24 * 60 * 60);
 const MESSAGE_LIMITS: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
 
 /// The possible sizes of the largest result that an agent gets at once, in bytes: below this range a note on the rest
-/// takes most of it, and what is above it no model reads.
+/// takes most of it, and no model reads more than it allows.
 const RESULT_LIMITS: std::ops::RangeInclusive<u64> = 8 << 10..=16 << 20;
 
 /// The most sources in one file: every session connects to each of them.

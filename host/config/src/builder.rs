@@ -135,8 +135,7 @@ impl ConfigBuilder {
     }
 }
 
-/// Returns the text of tables, without what is absent in them. They pass through it so that there is one parser for
-/// both.
+/// Returns the text of tables, without absent values. They pass through it so that there is one parser for both.
 fn text_of(tables: &mut Map<String, Value>) -> Result<String, Vec<UnlocatedProblem>> {
     let (mut nulls, mut unwritable) = (Vec::new(), Vec::new());
     for_each_table(tables, |place, table| {

@@ -36,8 +36,8 @@ pub struct CellConfig {
     pub write: Vec<PathBuf>,
     /// Hosts that it may reach, as `host:port`.
     pub network: Vec<String>,
-    /// Those of `network` that must have public addresses, whatever `dangerous_allow_private` says. No file says so,
-    /// but `portcullis wrap`.
+    /// Those of `network` that must have public addresses, whatever `dangerous_allow_private` is. No file says so, but
+    /// `portcullis wrap`.
     pub public: Vec<String>,
     /// The memory limit, in bytes.
     pub memory: Option<u64>,

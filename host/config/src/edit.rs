@@ -27,17 +27,17 @@ pub enum EditError {
     /// The key cannot be set.
     #[error("`{0}` is not a dotted key such as `sources.files.timeout`: {1}")]
     Key(String, String),
-    /// Something stands where the key belongs.
+    /// Something else is in the place of the key.
     #[error("`{0}` is not a {1} in the file; change it by hand")]
     Shape(String, &'static str),
 }
 
 /// Returns the text of a configuration with these values added to lists in a source's `cell`, which is made if it is
-/// not there: `[("read", "/data/docs"), ("network", "api.example.com:443")]`. A value that is there already is not
+/// not there: `[("read", "/data/docs"), ("network", "api.example.com:443")]`. A value that is already there is not
 /// repeated, and an absolute path that a new one contains is removed.
 ///
 /// # Errors
-/// [`EditError`]; the text is to be left as it is then.
+/// [`EditError`]; the text must then be left unchanged.
 pub fn add_to_cell(text: &str, source: &str, lines: &[(&str, &str)]) -> Result<String, EditError> {
     let mut document: DocumentMut =
         text.parse().map_err(|error: toml_edit::TomlError| EditError::Syntax(error.to_string()))?;

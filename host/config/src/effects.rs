@@ -229,7 +229,7 @@ fn of_source(source: &SourceConfig, lines: &mut Lines) {
     of_messages(source, &subject, lines);
 }
 
-/// Adds what becomes of what the source says and is told.
+/// Adds the effects on messages from and to the source.
 fn of_messages(source: &SourceConfig, subject: &str, lines: &mut Lines) {
     if source.trust_annotations {
         lines.add(subject, "is believed when it calls its own tools harmless");

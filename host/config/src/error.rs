@@ -1,4 +1,4 @@
-//! Reports what is wrong with a configuration: the problems together, each with its place and the way out.
+//! Reports the faults of a configuration: all problems together, each with its place and the way out.
 
 use std::fmt;
 use std::ops::Range;
@@ -160,8 +160,9 @@ impl UnlocatedProblem {
         Self { span: 0..0, message: format!("{table}: {}", self.message), help, ..self }
     }
 
-    /// Returns the problem as it is shown. Message and help quote the file, which may be somebody else's: this is the
-    /// one place where characters that act on a terminal are escaped, so that no rule needs to consider them.
+    /// Returns the problem in the form in which it is shown. Message and help quote the file, which may be somebody
+    /// else's: this is the one place where characters that act on a terminal are escaped, so that no rule needs to
+    /// consider them.
     fn place(self, text: Option<Arc<NamedSource<String>>>) -> ConfigProblem {
         let message = escape_hidden(&self.message).into_owned();
         let help = self.help.map(|help| escape_hidden(&help).into_owned());
@@ -172,7 +173,7 @@ impl UnlocatedProblem {
     pub(super) fn of_toml(error: &toml::de::Error) -> Self {
         let span = error.span().unwrap_or(0..0);
         let message = escape_hidden(error.message()).replace('\n', ", ");
-        // The name of the type that is read says nothing to a person.
+        // The name of the Rust type means nothing to a person.
         let message = match message.split_once(", expected struct ") {
             Some((found, _)) => format!("{found}, expected a table"),
             None => message,
@@ -202,7 +203,7 @@ impl UnlocatedProblem {
     }
 }
 
-/// Returns how a value of the wrong type is written, if the text of the value says what was meant.
+/// Returns how a value of the wrong type is written, if the text of the value shows what was meant.
 fn of_other_type(message: &str, value: &str) -> Option<String> {
     let number = message.starts_with("invalid type: integer") || message.starts_with("invalid type: floating point");
     if number && message.ends_with("expected a string") {
@@ -214,7 +215,7 @@ fn of_other_type(message: &str, value: &str) -> Option<String> {
     None
 }
 
-/// Returns how a value of the wrong type is written, if a message of serde says which type was expected.
+/// Returns how a value of the wrong type is written, if a message of serde names the expected type.
 #[must_use]
 pub fn type_hint(message: &str) -> Option<String> {
     let (_, types) = message.split_once("invalid type: ")?;

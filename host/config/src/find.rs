@@ -98,7 +98,7 @@ impl ConfigCandidate {
     /// Returns the configuration if it may be used. The data folder of a found file is created if there is none.
     ///
     /// # Errors
-    /// A [`ConfigError`] that says how to look at the file and trust it.
+    /// A [`ConfigError`] that tells how to review the file and trust it.
     pub fn into_usable(self) -> Result<Config, ConfigError> {
         let shown = escape_hidden(&self.file.to_string_lossy()).into_owned();
         let data = escape_hidden(&self.config.data_dir.to_string_lossy()).into_owned();
@@ -134,8 +134,8 @@ impl ConfigCandidate {
         Err(ConfigError::without_place(message, help))
     }
 
-    /// Records that the user trusts the file as it was read, together with the data folder that existed then, and
-    /// returns the configuration. A data folder that did not exist is created.
+    /// Records that the user trusts the file as read, together with the data folder that existed then, and returns the
+    /// configuration. A data folder that did not exist is created.
     ///
     /// # Errors
     /// If the record cannot be written, or somebody has created the data folder in the meantime.
@@ -165,7 +165,7 @@ impl ConfigCandidate {
         &self.config
     }
 
-    /// Returns the path of the file under the real name of its folder, as it is recorded.
+    /// Returns the path of the file under the real name of its folder, as recorded.
     #[must_use]
     pub fn file(&self) -> &Path {
         &self.file
@@ -195,7 +195,7 @@ pub fn find_text(path: Option<&Path>) -> Result<(PathBuf, String), ConfigError> 
 }
 
 /// Returns the data folder of a configuration that cannot be used, because of an error in it or because it has changed
-/// since the user trusted it: for commands that look at what a broker keeps there. `None` if it is not known to be the
+/// since the user trusted it: for commands that read the data of a broker there. `None` if it is not known to be the
 /// user's. For a file that was only found, it is the folder that the user trusted with it; for another, the one next to
 /// it.
 #[must_use]

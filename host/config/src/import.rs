@@ -66,7 +66,7 @@ pub struct ImportResult {
     pub sources: String,
     /// The secrets that the sources name.
     pub secrets: Vec<WantedSecret>,
-    /// Notes for people on what was changed or left out or needs a look, one line each.
+    /// Notes for people on changes, omissions and things to check, one line each.
     pub notes: Vec<String>,
     /// The commands that remain to be run.
     pub to_do: Vec<String>,
@@ -81,7 +81,7 @@ pub struct WantedSecret {
     pub name: String,
     /// The place of the value in the client's file, such as "env GITHUB_TOKEN of github".
     pub origin: String,
-    /// The value, or `None` if it stands elsewhere.
+    /// The value, or `None` if it is elsewhere.
     pub value: Option<SecretString>,
 }
 
@@ -118,7 +118,7 @@ pub fn import(
     }
     let mut import = Import::default();
     let servers = formats::servers(text, &mut import.notes)?;
-    // Before anything is made of them: each is compared with those before it.
+    // Before they are used: each is compared with those before it.
     if servers.len() > MAX_SOURCES {
         return Err(ImportError::TooMany(servers.len()));
     }

@@ -27,7 +27,7 @@ impl SourceConfig {
     }
 
     /// Returns the values of the source that hold `$NAME` or `${NAME}`, each with the place where it is written. The
-    /// source gets them as they are, because no variable is replaced in a configuration.
+    /// source gets them unchanged, because no variable is replaced in a configuration.
     #[must_use]
     pub fn literal_variables(&self) -> Vec<LiteralVariable> {
         let of_values = |key: &str, values: &BTreeMap<String, ConfigValue>| {
@@ -67,7 +67,7 @@ impl SourceConfig {
 pub struct LiteralVariable {
     /// The place where it is written, such as `` `env.API_KEY` ``.
     pub place: String,
-    /// The variable as it is written, or `None` if the value may be a secret that only looks as if it held one.
+    /// The variable as written, or `None` if the value may be a secret that only looks as if it held one.
     pub variable: Option<String>,
 }
 

@@ -18,12 +18,12 @@ const OTHERS_WRITE: u32 = 0o002;
 /// The mode bits that let the group or everybody write.
 const ANY_OTHER_WRITES: u32 = 0o022;
 
-/// The sticky bit: in a folder that has it, users can remove or rename only what is their own.
+/// The sticky bit: in a folder that has it, users can remove or rename only their own files.
 const STICKY: u32 = 0o1000;
 
 /// Checks that an opened configuration belongs to the user who runs this program or to root, that no other user may
 /// write it, and that no folder on the way to it lets everybody replace it. For root, only root's own files pass. On a
-/// file system that is mounted read-only nobody can write, whatever the modes say.
+/// file system that is mounted read-only nobody can write, whatever the modes are.
 ///
 /// # Errors
 /// A [`ConfigError`] with the command to run.

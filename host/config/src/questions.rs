@@ -9,11 +9,11 @@ use super::{ConfigValue, callers};
 pub struct QuestionsConfig {
     /// True if each question is a notification on the desktop.
     pub desktop: bool,
-    /// The server that is told of each question and of each answer, if there is one.
+    /// The server that is notified of each question and each answer, if there is one.
     pub webhook: Option<WebhookConfig>,
 }
 
-/// A server that is told of questions: `[questions.webhook]`.
+/// A server that is notified of questions: `[questions.webhook]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WebhookConfig {
     /// The address to which messages are posted.

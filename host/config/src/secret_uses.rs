@@ -21,7 +21,7 @@ pub fn uses_of_secret(text: &str, secret: &str) -> Vec<String> {
     found.iter().filter_map(|part| place::of(text, part)).map(|place| place.to_string()).collect()
 }
 
-/// Adds the parts of the text that stand for the secret.
+/// Adds the parts of the text that refer to the secret.
 fn find(value: &Spanned<DeValue<'_>>, secret: &str, found: &mut Vec<Range<usize>>) {
     match value.get_ref() {
         DeValue::Table(table) => match table.iter().next() {

@@ -25,7 +25,7 @@ const STARTS: [&str; 11] =
 
 impl Config {
     /// Stores a secret in the data folder, as `portcullis secret set` does, and replaces an earlier one of this name.
-    /// Then `{ secret = "NAME" }` stands for it in `env` and `headers`. Only this user can read the file. A source that
+    /// Then `{ secret = "NAME" }` refers to it in `env` and `headers`. Only this user can read the file. A source that
     /// runs gets the value when it connects the next time. Waits for the disk.
     ///
     /// # Errors

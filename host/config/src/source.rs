@@ -139,7 +139,7 @@ fn endpoint(at: &Located<String>, raw: &RawSource, base: &Path, problems: &mut P
     }
 }
 
-/// Returns the key that says what the source is.
+/// Returns the key that determines the kind of the source.
 fn kind(at: &Located<String>, raw: &RawSource, problems: &mut ProblemCollector) -> Option<&'static str> {
     let given = [
         ("command", raw.command.is_some()),

@@ -117,7 +117,7 @@ impl PluginTable {
 }
 
 impl ProfileTable {
-    /// Returns a profile with nothing but defaults.
+    /// Returns a profile with only defaults.
     pub fn new() -> Self {
         Self::default()
     }
@@ -150,7 +150,7 @@ impl ProfileTable {
 }
 
 impl ServeTable {
-    /// Returns a front with nothing but defaults: it listens on 127.0.0.1:8765, and its token is generated.
+    /// Returns a front with only defaults: it listens on 127.0.0.1:8765, and its token is generated.
     pub fn new() -> Self {
         Self::default()
     }

@@ -68,10 +68,10 @@ pub(super) fn config(wrap: &WrapOptions) -> Result<Config, ConfigError> {
         cwd: Some(Located::nowhere(wrap.base.to_string_lossy().into_owned())),
         cell: Some(Located::nowhere(cell)),
         names: Some(Located::nowhere(RawNames::Style("plain".to_owned()))),
-        // The broker stands for this one server, so that it fails as the server would, and changes as it does.
+        // The broker represents this one server, so it fails as the server would, and changes as it does.
         required: Some(true),
         discovery: Some(RawDiscovery::Live),
-        // A person who names a private address means it, and no other.
+        // A person who names a private address means exactly that one.
         dangerous_allow_private: wrap.network.iter().any(|host| is_private(host)).then(|| Located::nowhere(true)),
         era: wrap.era.map(|era| match era {
             Era::Legacy => RawEra::Legacy,
@@ -123,15 +123,15 @@ fn is_private(host: &str) -> bool {
 const PACKAGE_RUNNERS: [(&str, &str); 6] =
     [("npx", "npm"), ("bunx", "npm"), ("pnpm", "npm"), ("uvx", "pypi"), ("uv", "pypi"), ("pipx", "pypi")];
 
-/// Other words before the one that says what is run.
+/// Other words before the one that names the program.
 const OTHER_RUNNERS: [&str; 6] = ["dlx", "run", "node", "python", "python3", "docker"];
 
 /// The hexadecimal digits that tell sources apart whose names are otherwise equal: one in 16 million.
 const DIGITS: usize = 6;
 
-/// Derives a source name from the command, as it appears in the ledger: the ecosystem and the package with its scope,
-/// or the program, and some digits of a digest. The same package or program always has the same name, and no other has
-/// it, so that none takes the place of another that is installed.
+/// Derives a source name from the command, for use in the ledger: the ecosystem and the package with its scope, or the
+/// program, and some digits of a digest. The same package or program always has the same name, and no other has it, so
+/// that none replaces another that is installed.
 fn source_name(argv: &[String], base: &Path) -> String {
     let file_name = |word: &str| word.rsplit('/').next().unwrap_or(word).to_owned();
     let mut words = argv.iter().filter(|word| !word.starts_with('-'));

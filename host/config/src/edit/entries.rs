@@ -8,7 +8,7 @@ use super::EditError;
 /// The profile that always exists.
 const DEFAULT_PROFILE: &str = "default";
 
-/// A source that is to be added to a file.
+/// A source to add to a file.
 #[derive(Debug, Clone, Default)]
 pub struct NewSource {
     /// The program and its arguments; empty for a source of another kind.
@@ -80,7 +80,7 @@ pub fn add_source(text: &str, name: &str, new: &NewSource) -> Result<String, Edi
         table.insert("cell", toml_edit::value(cell));
     }
     if document.is_empty() {
-        // The comments of a file that has nothing else stay before what is added.
+        // The comments of a file that has nothing else stay before the added text.
         let comments = document.trailing().as_str().unwrap_or_default().to_owned();
         document.set_trailing("");
         table.decor_mut().set_prefix(if comments.is_empty() { comments } else { format!("{comments}\n") });
@@ -117,7 +117,7 @@ pub fn comment_on_cell(text: &str, source: &str, lines: &[String]) -> Result<Str
     Ok(document.to_string())
 }
 
-/// Returns the text of a configuration without a source. The comment that stands directly above it goes with it.
+/// Returns the text of a configuration without a source. The comment directly above it is removed with it.
 ///
 /// # Errors
 /// [`EditError`] if there is no such source, or the file is not TOML.
@@ -169,7 +169,7 @@ fn next_table(table: &mut Table, after: isize) -> Option<&mut Table> {
 /// that is not TOML is a text, and so is a date.
 ///
 /// # Errors
-/// [`EditError`] if the key names a source that is not there, or something else stands in its way.
+/// [`EditError`] if the key names a source that does not exist, or something else is in its place.
 pub fn set_value(text: &str, dotted: &str, value: &str) -> Result<String, EditError> {
     let mut document = parse(text)?;
     let keys = Key::parse(dotted).map_err(|error| EditError::Key(dotted.to_owned(), error.to_string()))?;
@@ -194,7 +194,7 @@ pub fn set_value(text: &str, dotted: &str, value: &str) -> Result<String, EditEr
     for name in path {
         way.push_str(&format!("{}{name}", if way.is_empty() { "" } else { "." }));
         if inline && !table.contains_key(name) {
-            // In a table on one line, what is made is on the same line.
+            // In a table on one line, new entries are on the same line.
             let space = super::move_space_from_last(table);
             table.insert(name, Item::Value(Value::InlineTable(InlineTable::new()).decorated(" ", space)));
         }

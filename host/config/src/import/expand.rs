@@ -19,7 +19,7 @@ pub struct ExpansionContext<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ExpandedText {
     pub text: String,
-    /// The variables that stand for nothing here. They are left as they were written.
+    /// The variables that have no value here. They are left as written.
     pub missing: Vec<String>,
 }
 

@@ -24,7 +24,7 @@ const JSON: ParseOptions = ParseOptions {
 /// The keys under which clients keep a table of servers, at the top of their files.
 const TABLES: [&str; 5] = ["mcpServers", "servers", "mcp.servers", "context_servers", "mcp_servers"];
 
-/// The members by which a server is recognised where it stands under no such key.
+/// The members by which a server is recognised if it is not under such a key.
 const ENDPOINTS: [&str; 6] = ["command", "url", "serverUrl", "httpUrl", "cmd", "uri"];
 
 /// A server as a client wrote it.
@@ -35,7 +35,7 @@ pub(super) struct FoundServer {
     pub project: Option<PathBuf>,
 }
 
-/// Returns the servers of a file in their order, and adds notes about what is ambiguous in it.
+/// Returns the servers of a file in their order, and adds notes about ambiguities in it.
 pub(super) fn servers(text: &str, notes: &mut Vec<String>) -> Result<Vec<FoundServer>, ImportError> {
     let file = parse(text.trim_start_matches('\u{feff}'), notes)?;
     let Some(top) = file.as_object() else { return Err(ImportError::NoServers) };
