@@ -71,7 +71,7 @@ pub enum OciError {
         /// The registry.
         registry: String,
     },
-    /// The registry's response is not what was asked for.
+    /// The registry's response does not match the request.
     #[error("`{url}` {what}")]
     Answer {
         /// The URL without its query.
@@ -161,7 +161,7 @@ pub async fn resolve(store: &ComponentStore, reference: &ComponentReference) -> 
 }
 
 /// Returns the bytes of the component that the registry has now for a reference, and the digest of its manifest. The
-/// account is used if the registry wants one.
+/// account is used if the registry requires one.
 ///
 /// # Errors
 /// See [`OciError`].

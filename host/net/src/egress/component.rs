@@ -182,7 +182,7 @@ async fn report_repeats(egress: Weak<ComponentEgress>) {
     }
 }
 
-/// Formats an address as it is written before a port.
+/// Formats an address for use before a port.
 fn written(address: IpAddr) -> String {
     match address {
         IpAddr::V4(address) => address.to_string(),

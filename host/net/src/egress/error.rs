@@ -16,7 +16,7 @@ pub enum EgressError {
     /// The address may not be reached.
     #[error("connecting to `{host}`{} is refused: it is {what}; {hint}", at(*.address))]
     Refused {
-        /// The host as it is written in the URL.
+        /// The host as written in the URL.
         host: String,
         /// The address that the host is or resolves to.
         address: Option<IpAddr>,

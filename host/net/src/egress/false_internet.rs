@@ -37,19 +37,20 @@ const PORTS: [u16; 24] = [
     9000, 9001, 27017,
 ];
 
-/// The largest number of connections that are open at once. More are closed at once, and their sources are not heard.
+/// The largest number of connections that are open at once. Further ones are closed at once, and nothing is read from
+/// them.
 const MAX_CONNECTIONS: usize = 256;
 
 /// The longest time that a connection lasts.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The longest time in which what was already sent is heard.
+/// The longest time for reading data that was already sent.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The pause after `accept` failed, which happens when the broker has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A false internet, with what was sent into it. Cells of one evaluation may share it one after the other.
+/// A false internet, with the messages sent into it. Cells of one evaluation may share it one after the other.
 pub struct FalseInternet {
     shared: Arc<Shared>,
 }
@@ -108,8 +109,8 @@ impl FalseInternet {
         self.shared.authority.certificate()
     }
 
-    /// Returns the listeners that must be bound in a cell, in this order. Only where addresses look public, datagrams
-    /// to other ports than that of names are heard.
+    /// Returns the listeners that must be bound in a cell, in this order. Datagrams to ports other than that of DNS are
+    /// received only where addresses look public.
     #[must_use]
     pub fn listeners(addresses: FalseAddresses) -> Vec<Listener> {
         // On every address: a source may ask a resolver of its own.
@@ -173,7 +174,7 @@ impl FalseInternet {
         Ok(guard)
     }
 
-    /// Returns what was sent so far, in order.
+    /// Returns the messages sent so far, in order.
     #[must_use]
     pub fn sent(&self) -> Vec<SentMessage> {
         self.shared.traffic.sent()

@@ -5,10 +5,9 @@
 //! is refused and recorded. The source needs no configuration for this; a program that supports proxies may use one.
 //!
 //! The resolver gives each declared name a stand-in address on the cell's own loopback, so the address of a connection
-//! identifies the name that was meant. On port 80 each request must name that host (`Host`), and on port 443 the
-//! handshake must (SNI); TLS is not terminated. On other declared ports bytes pass unchanged, only to that host. On the
-//! outside the name is resolved once per connection, the addresses are checked, and the connection goes to a checked
-//! one.
+//! identifies the intended name. On port 80 each request must name that host (`Host`), and on port 443 the handshake
+//! must (SNI); TLS is not terminated. On other declared ports bytes pass unchanged, only to that host. On the outside
+//! the name is resolved once per connection, the addresses are checked, and the connection goes to a checked one.
 //!
 //! The content of TLS cannot be seen: if a declared host also serves other hosts (a CDN), the source can request those
 //! through it.
@@ -51,7 +50,7 @@ use journal::{EgressLog, EgressRefusal, EgressService};
 /// source is leaking or attacking.
 const MAX_CONNECTIONS: usize = 256;
 
-/// The longest time that a source's connection may take to say which host it is for.
+/// The longest time that a source's connection may take to name the host it is for.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The longest time that a source's connection may be idle. It is longer than servers keep event streams open without

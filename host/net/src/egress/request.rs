@@ -24,8 +24,8 @@ pub struct OutgoingRequest {
     pub secrets: HeaderMap,
     /// The body, sent again where a redirect asks for it.
     pub body: Option<Bytes>,
-    /// Becomes true when the body is first asked for. Until then no byte of it has left the broker; if this is dropped
-    /// before, none ever will.
+    /// Becomes true when the body is first asked for. Until then no byte of it has left the broker; if the request is
+    /// dropped before that, none ever will.
     pub on_body: Option<watch::Sender<bool>>,
 }
 

@@ -23,7 +23,7 @@ pub struct ComponentNames<'a> {
 }
 
 /// Pushes a component under the tag of the reference, and returns the digest of its manifest. The account is used if
-/// the registry wants one.
+/// the registry requires one.
 ///
 /// # Errors
 /// See [`OciError`].

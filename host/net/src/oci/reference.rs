@@ -15,7 +15,7 @@ const MAX_NAME_BYTES: usize = 255;
 const MAX_TAG_BYTES: usize = 128;
 
 /// A reference to a component: a registry, the name of a repository in it, and a tag, the digest of a manifest, or
-/// both. If there is a digest, it decides, and the tag only informs people. It is displayed as it is written.
+/// both. If there is a digest, it decides, and the tag only informs people. It is displayed as written.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ComponentReference {
     registry: String,

@@ -75,7 +75,7 @@ impl OciRegistry {
         Self { login, actions, ..self }
     }
 
-    /// Downloads the manifest with this digest, or else the one that the tag stands for now.
+    /// Downloads the manifest with this digest, or else the one that the tag now refers to.
     pub(super) async fn manifest(&mut self, digest: Option<Digest>) -> Result<Vec<u8>, OciError> {
         let version = digest.map_or_else(|| self.reference.tag().to_owned(), |digest| digest.to_string());
         let (url, response) = self.get(&format!("manifests/{version}")).await?;
@@ -83,7 +83,7 @@ impl OciRegistry {
         verified(&url, bytes, found, digest.unwrap_or(found))
     }
 
-    /// Downloads the manifest that a tag stands for, or `None` if there is no such tag.
+    /// Downloads the manifest that a tag refers to, or returns `None` if there is no such tag.
     pub(super) async fn manifest_if_any(&mut self, tag: &str) -> Result<Option<Vec<u8>>, OciError> {
         let url = self.url(&format!("manifests/{tag}"))?;
         let response = self.send(request(Method::GET, &url)).await?;
@@ -214,7 +214,7 @@ impl OciRegistry {
         Ok(header)
     }
 
-    /// Sends a request as it is. Only the registry itself gets the authorization, and what has a body is redirected
+    /// Sends a request unchanged. Only the registry itself gets the authorization, and what has a body is redirected
     /// nowhere.
     async fn ask(&self, mut request: OutgoingRequest) -> Result<Response, OciError> {
         let at_registry = request.url.origin() == self.base.origin();

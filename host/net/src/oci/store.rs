@@ -43,7 +43,7 @@ impl ComponentStore {
         self.work(digest, move |path| write(&path, &bytes).map_err(|error| (path, error))).await.map(drop)
     }
 
-    /// Returns the signatures that are kept of the component whose manifest has this digest. They are to be checked
+    /// Returns the signatures that are kept of the component whose manifest has this digest. They must be checked
     /// again.
     pub(super) async fn signatures(&self, digest: Digest) -> Result<Option<Vec<u8>>, OciError> {
         self.work(digest, |path| match read(&signatures_of(&path)) {

@@ -23,7 +23,7 @@ const TTL: u32 = 0;
 /// The number of names that have an address of their own. Those after them share the last one, and are not kept.
 const MAX_NAMES: usize = 4096;
 
-/// The host that stands for all names that share an address.
+/// The host name for all names that share an address.
 const ONE_OF_MANY: &str = "one of too many names";
 
 /// The addresses that were given out.

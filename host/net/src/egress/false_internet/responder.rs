@@ -1,4 +1,4 @@
-//! Answers what a source says on a connection, whatever it is.
+//! Answers any message of a source on a connection.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -27,7 +27,7 @@ const MAX_BODY_BYTES: usize = 256 * 1024;
 /// The longest head of a request, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// The largest number of headers of a request. A request with more is kept as it is.
+/// The largest number of headers of a request. A request with more is recorded unchanged.
 const MAX_HEADERS: usize = 1000;
 
 /// The first byte of a TLS handshake.
@@ -43,7 +43,7 @@ pub(super) async fn serve(shared: &Arc<Shared>, stream: TcpStream, to: IntendedH
             http(shared, stream, vec![to], MessageProtocol::Http, Vec::new()).await
         }
         Ok(1) => other(shared, stream, to).await,
-        // The source said nothing: it waited for a greeting, or only looked whether somebody is there.
+        // The source sent nothing: it waited for a greeting, or only checked whether somebody is there.
         _ => shared.traffic.record(MessageProtocol::Tcp, &to, Vec::new()),
     }
 }
@@ -60,7 +60,7 @@ async fn tls(shared: &Arc<Shared>, stream: TcpStream, to: IntendedHost) {
     let Ok(config) = shared.authority.proves(&name) else { return };
     match hello.into_stream(config).await {
         Ok(stream) => {
-            // Its extensions may say as much as a request.
+            // Its extensions may carry as much as a request.
             shown.push(("handshake".to_owned(), greeting.so_far()));
             greeting.understand(true);
             http(shared, stream, with_host(vec![to], named), MessageProtocol::Https, shown).await;
@@ -89,7 +89,7 @@ async fn http<S>(
     let raw = if channel == MessageProtocol::Http { MessageProtocol::Tcp } else { channel };
     let heard = Capture::new(shared, to.clone(), raw, shown.clone());
     let service = service_fn(|request: Request<Incoming>| {
-        // A request that is not heard to its end is kept as it is.
+        // A request that is not read to its end is recorded unchanged.
         heard.understand(false);
         if request.headers().contains_key(TRANSFER_ENCODING) {
             // Only the raw bytes show what else is on the lines with the chunk sizes.
@@ -181,7 +181,7 @@ fn empty_answer(headers: &HeaderMap) -> Response<Full<Bytes>> {
     response
 }
 
-/// Keeps what is neither HTTP nor TLS, and says nothing.
+/// Records traffic that is neither HTTP nor TLS, and sends nothing.
 async fn other(shared: &Arc<Shared>, stream: TcpStream, to: IntendedHost) {
     let mut stream = CapturingStream::new(stream, Capture::new(shared, vec![to], MessageProtocol::Tcp, Vec::new()));
     // A reset is an end, too.

@@ -28,7 +28,7 @@ pub(super) struct Capture {
     /// The further parts to record with the bytes.
     besides: Vec<(String, Vec<u8>)>,
     bytes: Mutex<Vec<u8>>,
-    /// True if more was said than is kept.
+    /// True if more was sent than is kept.
     cut: AtomicBool,
     understood: AtomicBool,
     /// True if the bytes are noted in any case.
@@ -47,7 +47,7 @@ impl Capture {
         Arc::new(Self { shared, to, channel, besides, bytes, cut, understood, kept })
     }
 
-    /// Notes the bytes at the end, also if everything was noted in another way: they may say more than that.
+    /// Records the bytes at the end, even if everything was recorded in another way: they may contain more.
     pub(super) fn keep(&self) {
         self.kept.store(true, Ordering::Relaxed);
     }
@@ -97,7 +97,7 @@ impl Drop for Capture {
     }
 }
 
-/// Returns what was said with the chunks of bodies put together (RFC 9112, section 7.1), or `None` if there are none. A
+/// Returns the sent data with the chunks of bodies put together (RFC 9112, section 7.1), or `None` if there are none. A
 /// request that is cut or not valid may have chunks, too, so only the empty line before them is looked for.
 fn without_chunk_sizes(said: &[u8]) -> Option<Vec<u8>> {
     let (mut joined, mut rest) = (Vec::new(), said);

@@ -108,7 +108,7 @@ impl Traffic {
         kept.messages.push(SentMessage { at: Instant::now(), channel, host: to.host.clone(), port: to.port, parts });
     }
 
-    /// Counts what is not kept.
+    /// Counts a message that is not kept.
     pub(super) fn miss(&self) {
         self.0.lock().others += 1;
     }

@@ -1,5 +1,5 @@
 //! HTTP/1.1 from a cell, either to a host by its own name or through the proxy. Every request of a connection is parsed
-//! in full and written anew, so each one is checked and none can be smuggled behind another.
+//! in full and written again, so each one is checked and none can be smuggled behind another.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -78,7 +78,7 @@ pub(in crate::egress) enum EgressRefusal {
 /// The error that is recorded for an attempt that was given up: the other side may have seen it.
 const GIVEN_UP: &str = "given up before it was known whether it arrived";
 
-/// Records a source's egress attempts. Dropping it reports what is still counted.
+/// Records a source's egress attempts. Dropping it reports the remaining counts.
 pub(in crate::egress) struct EgressLog {
     source: SourceName,
     record: Box<dyn Fn(Event) + Send + Sync>,
@@ -182,7 +182,7 @@ impl EgressLog {
         self.record_once(&Attempt { allowed: true, via, host: to.host().to_owned(), port: to.port(), why });
     }
 
-    /// Notes that an attempt was refused. `host` is what was asked for, as the source wrote it.
+    /// Notes that an attempt was refused. `host` is the requested host, as the source wrote it.
     pub(in crate::egress) fn refused(&self, via: EgressService, host: &str, port: u16, why: &EgressRefusal) {
         if *why == EgressRefusal::NotDeclared {
             // The port of a query is the resolver's.
@@ -202,7 +202,7 @@ impl EgressLog {
         repeats::next_pause(pause, self.report())
     }
 
-    /// Reports the counted repeats and starts anew. Returns true if there was nothing to report.
+    /// Reports the counted repeats and resets the counts. Returns true if there was nothing to report.
     pub(in crate::egress) fn report(&self) -> bool {
         let report = self.repeats.report();
         for (attempt, repeats) in &report.repeated {

@@ -48,7 +48,7 @@ impl Destination {
         (port != 0).then_some(Self { host, port })
     }
 
-    /// Returns the host's name or address, as it is looked up.
+    /// Returns the host's name or address, in the form for a lookup.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
@@ -139,7 +139,7 @@ impl AllowedDestinations {
     }
 
     /// Returns the destination that a connection to an address inside the cell is meant for. If none is declared, the
-    /// error is the name that the address stands for, if any.
+    /// error is the name that the address belongs to, if any.
     pub(super) fn at(&self, address: IpAddr, port: u16) -> Result<&Destination, Option<&str>> {
         let name = match address {
             IpAddr::V4(address) => self.names.get(&address).map(String::as_str),

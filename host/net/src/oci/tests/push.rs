@@ -1,4 +1,4 @@
-//! A registry on loopback that takes what is pushed, and wants an account for it.
+//! A registry on loopback that accepts pushes, and requires an account for them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use crate::signature::{SigningKey, TrustedKey};
 
 const COMPONENT: &[u8] = b"\0asm, as far as a registry knows";
 
-/// The way in which the registry wants people to log in.
+/// The way in which the registry requires people to log in.
 #[derive(Clone, Copy, PartialEq)]
 enum Wants {
     Nothing,

@@ -48,7 +48,7 @@ async fn a_dropped_proxy_ends_its_connections_and_records_what_it_counted() {
     assert_eq!(counts, [1, 1], "the second as a repeat");
 }
 
-/// A connection may arrive while the source ends, before its task has heard of it.
+/// A connection may arrive while the source ends, before its task learns of it.
 #[tokio::test]
 async fn what_is_being_connected_when_the_source_ends_is_recorded() {
     let server = Server::echo().await;
