@@ -43,8 +43,8 @@ pub struct CellSpec {
     pub network: Network,
     /// The limits on what the source can spend.
     pub limits: CellLimits,
-    /// Names that the source can neither make nor change nor remove in a folder that it may write, at any depth, and
-    /// folders in which it can do so with nothing. They are compared without regard to case. An older kernel cannot
+    /// Names that the source can neither create nor change nor remove in a folder that it may write, at any depth, and
+    /// folders in which it can do so with no name. They are compared without regard to case. An older kernel cannot
     /// protect them: see [`EnforcementReport::protects_names`](crate::EnforcementReport::protects_names).
     pub protected_names: Vec<String>,
     /// True if the broker is handed a [`SyscallListener`](crate::SyscallListener), which sees each attempt to use a

@@ -87,7 +87,7 @@ pub struct LaunchSpec {
 pub(crate) struct LaunchRequest {
     /// The broker's process id. If the broker has ended before the launcher is ready, nothing starts.
     pub(crate) parent: i32,
-    /// True to take every step but the last: nothing is executed.
+    /// True to take every step except the last: nothing is executed.
     pub(crate) rehearsal: bool,
     /// True if a delegated cgroup limits the cell; the file to enter it by is sent along with the streams.
     pub(crate) cgroup: bool,

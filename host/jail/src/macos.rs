@@ -20,7 +20,7 @@ use crate::wire;
 /// Part of every macOS so far, though marked as deprecated for years.
 const SANDBOX: &str = "/usr/bin/sandbox-exec";
 
-/// The program that stands in for the source in a rehearsal.
+/// The program that replaces the source in a rehearsal.
 const NOTHING: &str = "/usr/bin/true";
 
 /// The exit status of a launcher that refused.

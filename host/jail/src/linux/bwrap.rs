@@ -187,7 +187,7 @@ pub(super) fn inside(
     let listeners = network::listeners(&ask.launch.cell.network)?;
     let status = start_and_keep(ask, control, streams, listeners, outside_user())?;
     let raw = status.map_or(libc::SIGKILL, |status| status.as_raw());
-    // The outer launcher ends as the source did; bubblewrap's own status says less.
+    // The outer launcher ends as the source did; bubblewrap's own status tells less.
     let _ = line.write_all(&raw.to_ne_bytes());
     Ok(end_as(raw))
 }

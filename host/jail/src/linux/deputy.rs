@@ -322,7 +322,7 @@ impl Deputy {
         })
     }
 
-    /// Refuses to move or remove what is at a protected place. If nothing is there, the kernel says so.
+    /// Refuses to move or remove anything at a protected place. If nothing is there, the kernel says so.
     fn check_old(&self, place: &FilePlace) -> Result<(), Stop> {
         self.check(&found(place.path())?).map_err(|stop| match place.open() {
             Err(errno) => Stop::Pass(errno),
@@ -330,7 +330,7 @@ impl Deputy {
         })
     }
 
-    /// Takes over the bits that the caller takes from modes. This is the last look at the caller.
+    /// Takes over the caller's umask. This is the last access to the caller.
     fn take_umask(&self, caller: &WaitingCaller<'_>) -> rustix::io::Result<()> {
         let mask = caller.umask()?;
         caller.confirm()?;

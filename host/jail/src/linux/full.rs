@@ -125,7 +125,7 @@ pub(super) fn end_as(raw: i32) -> i32 {
     let status = ExitStatus::from_raw(raw);
     if let Some(signal) = status.signal().and_then(Signal::from_named_raw) {
         super::sys::default_signals();
-        // If the signal does not end a process, the exit status below says the same.
+        // If the signal does not end a process, the exit status below reports the same.
         let _ = kill_process(getpid(), signal);
     }
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())

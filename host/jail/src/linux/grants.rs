@@ -1,4 +1,4 @@
-//! Opens what a cell mounts before anything is mounted: the cell sees what was opened, wherever its path leads later.
+//! Opens everything that a cell mounts in advance: the cell sees the opened files, wherever their paths lead later.
 
 use std::fs::File;
 use std::io;

@@ -1,5 +1,5 @@
 //! Id mapping for a launcher that was started as root and becomes a user who owns nothing. So that this user gets the
-//! rights of the owner of what is granted, each grant is mounted with the owner's files shown as that user's.
+//! rights of the owner of the granted files, each grant is mounted with the owner's files shown as that user's.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

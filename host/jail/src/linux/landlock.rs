@@ -97,7 +97,7 @@ fn new_ruleset(cell: &CellSpec, holder: RestrictedProcess) -> Result<RulesetCrea
         // Everything else in the root was put there for the source.
         ruleset = ruleset.add_rules(path_beneath_rules(["/"], read)).map_err(failed)?;
     } else if holder == RestrictedProcess::Deputy {
-        // It looks at the source's processes. It opens nothing there for the source.
+        // It inspects the source's processes. It opens nothing there for the source.
         ruleset = ruleset.add_rules(path_beneath_rules(["/proc"], read)).map_err(failed)?;
     }
     ruleset

@@ -109,7 +109,7 @@ fn of_process(folder: &Path, held: impl Fn(&Path) -> Option<u64>) -> Option<u64>
     if let Some(bytes) = held(folder) {
         return Some(bytes);
     }
-    // All threads share the memory. A thread that has ended shows none of it, and the first thread, which stands for
+    // All threads share the memory. A thread that has ended shows none of it, and the first thread, which represents
     // the process, may have ended before the others.
     let mut lives = false;
     let threads = match numbered(&folder.join("task")) {

@@ -1,4 +1,4 @@
-//! The system calls that the deputy of a source performs, and what their arguments say.
+//! The system calls that the deputy of a source performs, and the meaning of their arguments.
 
 use libc::c_long;
 

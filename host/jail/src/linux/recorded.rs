@@ -7,7 +7,7 @@ use libc::c_long;
 pub enum Operation {
     /// Look at a file's attributes or at a link.
     Look,
-    /// Open a file or a folder; the flags say whether for writing.
+    /// Open a file or a folder; the flags tell whether for writing.
     Open,
     /// Make a file, folder or link.
     Create,
@@ -129,7 +129,7 @@ pub(super) const RECORDED_HERE: &[RecordedSyscall] = &[
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) const RECORDED_HERE: &[RecordedSyscall] = &[];
 
-/// Returns what is known of a recorded call, or `None` for a call that every cell denies.
+/// Returns the description of a recorded call, or `None` for a call that every cell denies.
 #[must_use]
 pub fn recorded_call(number: c_long) -> Option<&'static RecordedSyscall> {
     RECORDED.iter().chain(RECORDED_HERE).find(|call| call.number == number)

@@ -15,7 +15,7 @@ use crate::launch::LaunchRequest;
 use crate::report::CellRefusal;
 use crate::step::{StepExt, refused};
 
-/// Starts the source, waits for its end, and kills what it left behind.
+/// Starts the source, waits for its end, and kills the processes that it left behind.
 pub(super) fn run(ask: &LaunchRequest, control: &UnixStream, streams: SourceStreams) -> Result<i32, CellRefusal> {
     if geteuid().is_root() {
         let remedy = "start the broker as an ordinary user";

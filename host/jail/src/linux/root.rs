@@ -1,4 +1,4 @@
-//! The root of a cell: an empty one, with what is declared put into it. The machine's own root is detached.
+//! The root of a cell: an empty one, into which the declared parts are put. The machine's own root is detached.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -49,8 +49,8 @@ const KERNEL_LIMITS: [(&str, &str); 6] = [
     ("max_fanotify_groups", "0"),
 ];
 
-/// Files in `/proc` that say something about the machine that no source needs: how it was started, its keys and
-/// modules, an id by which sources could tell that they share it, and counters from which typing can be detected.
+/// Files in `/proc` with facts about the machine that no source needs: how it was started, its keys and modules, an id
+/// by which sources could tell that they share it, and counters from which typing can be detected.
 const MASKED: [&str; 9] = [
     "cmdline",
     "interrupts",

@@ -187,7 +187,7 @@ pub(super) struct FilterOptions {
     pub(super) deputized: bool,
     /// True to deny changes of modes, owners, times and attributes by path.
     pub(super) fixed_attributes: bool,
-    /// The process that supervises the cell, and counts what it holds.
+    /// The process that supervises the cell, and counts its memory.
     pub(super) supervisor: i32,
     /// True to deny signals to that process. The first process of a namespace needs no rule: the kernel keeps those from
     /// it that it does not expect.

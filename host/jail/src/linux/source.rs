@@ -149,8 +149,8 @@ fn record(line: &UnixStream, rules: seccomp::FilterOptions) -> Result<(), CellRe
     })
 }
 
-/// Drops all capabilities, so that none can be gained from a file either. If one is to be kept and this process has
-/// it, it stays in use, and is not inherited.
+/// Drops all capabilities, so that none can be gained from a file either. If one must be kept and this process has it,
+/// it stays in use, and is not inherited.
 pub(super) fn drop_capabilities(kept: Option<CapabilitySet>) -> rustix::io::Result<()> {
     for number in 0..u64::BITS {
         match remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number)) {

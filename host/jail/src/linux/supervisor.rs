@@ -23,7 +23,7 @@ pub(super) struct MemoryLimit {
     pub(super) watcher: MemoryWatcher,
 }
 
-/// Supervises the cell until the source has ended, and returns how. Returns `None` if the cell is to be killed because
+/// Supervises the cell until the source has ended, and returns how. Returns `None` if the cell must be killed because
 /// the broker closed the connection or the processes hold too much memory. `ends` is readable when a child has ended.
 pub(super) fn supervise(
     source: Pid,
@@ -51,7 +51,7 @@ pub(super) fn supervise(
         let _ = poll(&mut awaited, pause.as_ref());
         let [called, ended] = awaited.map(|descriptor| !descriptor.revents().is_empty());
         if ended {
-            // It says only that some child has ended; the next round finds out which.
+            // It tells only that some child has ended; the next round finds out which.
             let _ = rustix::io::read(ends.as_fd(), &mut [0_u8; 128]);
         }
         if called {

@@ -10,8 +10,8 @@ use seccompiler::sock_filter;
 
 use super::syscall_listener::Syscall;
 
-/// Returns the process group of a process, if it has a number in this namespace. The kernel says 0 for one that has none
-/// here, which `rustix` does not expect.
+/// Returns the process group of a process, if it has a number in this namespace. The kernel returns 0 for one that has
+/// none here, which `rustix` does not expect.
 pub(super) fn group_of(process: i32) -> Option<i32> {
     // SAFETY: the call takes and returns numbers.
     Some(unsafe { libc::getpgid(process) }).filter(|group| *group > 0)
@@ -35,7 +35,7 @@ pub(super) fn fork() -> io::Result<Fork> {
 
 /// Makes a copy of this process that is a child of this process's parent.
 ///
-/// The C library is not told, so it has a wrong idea of the copy's thread id; with that it could raise no signal for
+/// The C library is not informed, so it has the wrong thread id for the copy; with that it could raise no signal for
 /// itself (`raise`, `abort`). The copy's own copies by [`fork`] are right again.
 pub(super) fn fork_sibling() -> io::Result<Fork> {
     const NONE: libc::c_ulong = 0;
@@ -94,8 +94,8 @@ pub(super) fn mount_setattr(tree: BorrowedFd<'_>, attributes: &MountAttributes<'
     let flags = libc::AT_EMPTY_PATH | if attributes.recursive { libc::AT_RECURSIVE } else { 0 };
     let path = c"".as_ptr();
     let size = size_of::<libc::mount_attr>();
-    // SAFETY: the path is a static string with its terminator, `attr` lives through the call and is as long as `size`
-    // says; the kernel only reads both. The descriptors are borrowed, so they are open.
+    // SAFETY: the path is a static string with its terminator, `attr` lives through the call and is `size` bytes long;
+    // the kernel only reads both. The descriptors are borrowed, so they are open.
     done(unsafe { libc::syscall(libc::SYS_mount_setattr, tree.as_raw_fd(), path, flags, &raw const attr, size) })
 }
 
@@ -161,7 +161,7 @@ pub(super) fn listeners_are_killable() -> bool {
     result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT)
 }
 
-/// Installs a filter whose listener is told of each call that matches, and returns the listener. `exec` closes it.
+/// Installs a filter whose listener is notified of each matching call, and returns the listener. `exec` closes it.
 pub(super) fn install_with_listener(filter: &[sock_filter]) -> io::Result<OwnedFd> {
     let len = u16::try_from(filter.len()).map_err(io::Error::other)?;
     // The library's steps have the layout of the kernel's, and the kernel only reads them.
@@ -224,7 +224,7 @@ pub(super) fn read_memory(thread: u32, address: u64, into: &mut [u8]) -> rustix:
     let piece = |begin: usize, len: usize| libc::iovec { iov_base: begin as *mut libc::c_void, iov_len: len };
     let theirs = [piece(address, first), piece(second, (into.len() - first).min(PAGE_BYTES))];
     let ours = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-    // SAFETY: the kernel writes at most as many bytes as `ours` says, which is all of `into`. The addresses in the
+    // SAFETY: the kernel writes at most the number of bytes in `ours`, which is all of `into`. The addresses in the
     // other process are numbers to this one.
     let read = unsafe { libc::process_vm_readv(thread.cast_signed(), &raw const ours, 1, theirs.as_ptr(), 2, 0) };
     usize::try_from(read).map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::FAULT))

@@ -20,8 +20,8 @@ use crate::wire;
 /// The flag of `socket` for a descriptor that `exec` closes. It is that of `open`.
 const CLOSE_ON_EXEC: u64 = libc::SOCK_CLOEXEC.cast_unsigned() as u64;
 
-/// A listener that is told of each recorded system call in a cell (seccomp user notification). Dropping it makes all
-/// later recorded calls fail with `ENOSYS`.
+/// A listener that is notified of each recorded system call in a cell (seccomp user notification). Dropping it makes
+/// all later recorded calls fail with `ENOSYS`.
 #[derive(Debug)]
 pub struct SyscallListener {
     descriptor: OwnedFd,
@@ -92,7 +92,7 @@ impl SyscallListener {
         }
     }
 
-    /// Reports whether nobody is left whose calls this listener is told of.
+    /// Reports whether no process is left whose calls reach this listener.
     fn is_deserted(&self) -> bool {
         let mut awaited = [PollFd::new(&self.descriptor, PollFlags::IN)];
         let polled = poll(&mut awaited, Some(&Timespec::default()));
@@ -144,7 +144,7 @@ impl SyscallListener {
     }
 
     /// Reports whether the call still waits. If it does, the memory that was read before is the caller's, and not that
-    /// of another process that has its number by now.
+    /// of another process that now has its number.
     #[must_use]
     pub fn still_waits(&self, call: &Syscall) -> bool {
         sys::notification_is_valid(&self.descriptor, call.id)
@@ -159,9 +159,9 @@ impl SyscallListener {
         let _ = sys::answer_notification(&self.descriptor, call.id, None);
     }
 
-    /// Answers a call for a socket with a descriptor that is not a socket: nothing can be reached over it. What the
-    /// caller then connects it to is seen. On an older kernel, or if the caller may have no further descriptor, the
-    /// call fails as [`deny`](Self::deny) makes it. Returns whether the caller has got one.
+    /// Answers a call for a socket with a descriptor that is not a socket: nothing can be reached over it. The address
+    /// that the caller then connects it to is recorded. On an older kernel, or if the caller may have no further
+    /// descriptor, the call fails as [`deny`](Self::deny) makes it. Returns whether the caller has got one.
     pub fn stand_in_for_socket(&self, call: &Syscall) -> bool {
         let close_on_exec = call.arguments.get(1).is_some_and(|kind| kind & CLOSE_ON_EXEC != 0);
         let given = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).is_ok_and(|(end, _)| {

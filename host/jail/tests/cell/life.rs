@@ -84,7 +84,7 @@ fn a_broker_that_is_stopped_and_continued_keeps_waiting() {
     );
 }
 
-/// A program that ignores SIGCHLD passes that on to what it executes, whose children then leave no status.
+/// A program that ignores SIGCHLD passes that on to programs that it executes, whose children then leave no status.
 #[test]
 fn a_broker_whose_parent_ignored_the_ends_of_children_learns_the_status_of_a_source() {
     assert_status_arrives_behind("#!/bin/sh\nexec /usr/bin/env --ignore-signal=CHLD \"$0.jail\" \"$@\"\n");

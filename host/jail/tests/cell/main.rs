@@ -26,7 +26,7 @@ mod spend;
 enum As {
     /// The user who runs the tests.
     Oneself,
-    /// User 4242, who owns nothing but what a test gives them.
+    /// User 4242, who owns only what a test gives them.
     Ordinary,
 }
 

@@ -1,4 +1,4 @@
-//! Names that a program can neither make nor change in a folder that it may write.
+//! Names that a program can neither create nor change in a folder that it may write.
 
 use std::fs;
 use std::path::Path;
@@ -94,7 +94,7 @@ fn every_call_that_changes_files_has_the_results_that_it_has_outside() {
     });
 }
 
-/// Makes what is protected and exists in a folder.
+/// Creates the protected entries that exist in a folder.
 fn keep(folder: &Path) {
     fs::create_dir_all(folder.join("sub/.kept/deep")).unwrap();
     fs::write(folder.join("sub/kept.toml"), "as it was").unwrap();

@@ -7,7 +7,7 @@ use portcullis_jail::{LaunchSpec, Syscall, SyscallListener, denied_call, recorde
 
 use super::*;
 
-/// Runs a recorded program, and returns what it wrote and the names of its recorded calls.
+/// Runs a recorded program, and returns its output and the names of its recorded calls.
 pub(crate) fn recorded(launch: LaunchSpec) -> (String, Vec<&'static str>) {
     recorded_with(launch, SyscallListener::deny)
 }

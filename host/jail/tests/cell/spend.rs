@@ -53,7 +53,7 @@ fn a_cell_whose_processes_exceed_the_memory_limit_together_is_ended_and_says_so(
 fn memory_counts_although_the_first_thread_has_ended() {
     each(|_| {
         // No process is near its own limit. In each, a second thread allocates memory after the first one, which stands
-        // for the process, has ended by a system call of its own.
+        // for the process, has ended by its own system call.
         let exit = if cfg!(target_arch = "x86_64") { 60 } else { 93 };
         let hoarder = format!(
             "use threads; threads->create(sub {{ my $n = 40 << 20; sleep 1; my $x = 'x' x $n; sleep 30 }}); syscall({exit}, 0)"

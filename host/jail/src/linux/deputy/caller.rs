@@ -27,8 +27,8 @@ impl<'a> WaitingCaller<'a> {
         self.call.thread
     }
 
-    /// Fails if the call no longer waits. Data that was read from the caller may then be from another process. To be
-    /// called after the last look at the caller and before anything is changed for it.
+    /// Fails if the call no longer waits. Data that was read from the caller may then be from another process. Must be
+    /// called after the last access to the caller and before anything is changed for it.
     pub(super) fn confirm(&self) -> rustix::io::Result<()> {
         if self.listener.still_waits(self.call) { Ok(()) } else { Err(Errno::SRCH) }
     }
@@ -51,12 +51,12 @@ impl<'a> WaitingCaller<'a> {
         self.open(&link, OFlags::PATH | OFlags::DIRECTORY)
     }
 
-    /// Opens what a descriptor of the caller stands for, without its content.
+    /// Opens the file behind a descriptor of the caller, without its content.
     pub(super) fn descriptor(&self, descriptor: i32) -> rustix::io::Result<OwnedFd> {
         self.open(&format!("fd/{descriptor}"), OFlags::PATH)
     }
 
-    /// Returns the bits that the caller takes from the modes of what it makes.
+    /// Returns the bits that the caller removes from the modes of new files.
     pub(super) fn umask(&self) -> rustix::io::Result<Mode> {
         let status = self.open("status", OFlags::RDONLY)?;
         let mut bytes = [0; 256];

@@ -1,5 +1,5 @@
 //! Finds the place that a path names, as the kernel would for the caller, and opens the folder around it. Whatever
-//! happens to the path afterwards, a name in an open folder stays what was judged.
+//! happens to the path afterwards, a name in an open folder stays the one that was judged.
 
 use std::ffi::{CStr, CString, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -29,7 +29,7 @@ pub(super) struct FilePlace {
 pub(super) enum PathTarget {
     /// Nothing is there.
     Absent(FilePlace),
-    /// Something is there, or is what a descriptor of the caller stands for. It is open without its content.
+    /// Something is there, or is behind a descriptor of the caller. It is open without its content.
     There(OwnedFd),
 }
 
@@ -49,7 +49,7 @@ enum Base {
 /// A part of the way to a target.
 enum Step {
     Place(FilePlace),
-    /// The thing that a descriptor of the caller stands for.
+    /// The thing behind a descriptor of the caller.
     Descriptor(OwnedFd),
     /// A folder without a name.
     Folder(OwnedFd),
@@ -78,7 +78,7 @@ impl FilePlace {
         name.get(..name.len() - slashes).unwrap_or_default()
     }
 
-    /// Opens what is there without its content, also if it is a link.
+    /// Opens the entry without its content, also if it is a link.
     pub(super) fn open(&self) -> rustix::io::Result<OwnedFd> {
         openat(&self.folder, self.plain_name(), OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
     }
@@ -104,7 +104,7 @@ impl PathTarget {
                 _ if must_be_folder => return Err(Errno::NOTDIR),
                 _ => return Ok(Self::There(there)),
             }
-            // A link of the kernel's own leads to what a process holds, and not to what it reads.
+            // One of the kernel's own links leads to the object that a process holds, not to the path that it shows.
             if fstatfs(&there)?.f_type == PROC_SUPER_MAGIC {
                 return Err(Errno::LOOP);
             }
@@ -143,7 +143,7 @@ fn step(caller: &WaitingCaller<'_>, Named { base, path }: Named) -> rustix::io::
     };
     let from = base.as_ref().map_or(CWD, AsFd::as_fd);
     if matches!(name.get(..end - begin).unwrap_or_default(), b"" | b"." | b"..") {
-        // These name a folder, which can neither be made nor removed.
+        // These name a folder that can be neither created nor removed.
         return open(from, &path).map(Step::Folder);
     }
     let folder = match base {

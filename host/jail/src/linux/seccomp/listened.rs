@@ -36,7 +36,7 @@ pub(in super::super) fn install_deputy_filter() -> io::Result<OwnedFd> {
 }
 
 fn install(filter: Filter) -> io::Result<OwnedFd> {
-    // The library has no name for this action; its place is taken by one that no other rule has.
+    // The library has no name for this action; an action that no other rule has is used in its place.
     let (stand_in, notify) = (SeccompAction::Trace(1), libc::SECCOMP_RET_USER_NOTIF);
     let mut program = with_action(filter, stand_in.clone())?;
     for step in program.iter_mut().filter(|step| u32::from(step.code) == libc::BPF_RET | libc::BPF_K) {

@@ -8,8 +8,8 @@ use super::{FilterOptions, all, condition, differs, is};
 
 /// Allows only the listed families of sockets. Unix sockets are denied, since they would reach daemons through any
 /// folder that the source can read; a pair of them stays possible. Netlink is allowed only as the C library uses it to
-/// list addresses. Of the internet protocols only TCP and UDP are allowed, so that the code of no other can be reached:
-/// neither by its number, nor by a kind of socket for which the kernel chooses the protocol (SCTP, DCCP).
+/// list addresses. Of the internet protocols only TCP and UDP are allowed, so that the code of other protocols cannot
+/// be reached: neither by its number, nor by a kind of socket for which the kernel chooses the protocol (SCTP, DCCP).
 pub(super) fn alone(FilterOptions { internet, recorded, .. }: FilterOptions) -> io::Result<Vec<SeccompRule>> {
     let mut others = vec![differs(0, libc::AF_NETLINK)?];
     if internet {
