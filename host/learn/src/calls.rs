@@ -25,8 +25,8 @@ const CHANGING: [&str; 40] = [
     "set", "update", "write",
 ];
 
-/// Reports whether a tool is harmless by its own description: it says that it only reads, or says nothing and is not
-/// named after a change. A tool that calls itself destructive is not.
+/// Reports whether a tool is harmless by its own description: it states that it only reads, or states nothing and is
+/// not named after a change. A tool that calls itself destructive is not.
 #[must_use]
 pub fn is_harmless(tool: &Value) -> bool {
     let hint = |name: &str| tool.get("annotations").and_then(|hints| hints.get(name)).and_then(Value::as_bool);

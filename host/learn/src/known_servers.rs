@@ -66,8 +66,8 @@ impl KnownServer {
     }
 
     /// Returns the lines that a source's cell is proposed to have. Paths are looked up on this machine: one that a
-    /// variable names and that does not exist yet stands for its folder. Paths that hold credentials, or much more than
-    /// the source works on, such as a whole home, are left out.
+    /// variable names and that does not exist yet is replaced by its folder. Paths that hold credentials, or much more
+    /// than the source works on, such as a whole home, are left out.
     #[must_use]
     pub fn lines(
         &self,

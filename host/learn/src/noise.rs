@@ -37,7 +37,7 @@ const MARKERS: [&str; 14] = [
     "bunfig.toml",
 ];
 
-/// Reports whether every program looks for such a path, so that it says nothing about this one. `inside` are the paths
+/// Reports whether every program looks for such a path, so that it tells nothing about this one. `inside` are the paths
 /// that lie in the cell: the folders above them are only passed through.
 pub(crate) fn is_noise<'a>(path: &Path, inside: impl IntoIterator<Item = &'a PathBuf>) -> bool {
     if is_bytecode(path) || SYSTEM.iter().any(|folder| path.starts_with(folder)) {
@@ -55,7 +55,7 @@ pub(crate) fn is_bytecode(path: &Path) -> bool {
 }
 
 /// Reports whether a folder holds much more than one program's files, so that opening it would open everything. A
-/// folder that a person has named may stand directly in the root, as `/workspace` does in containers.
+/// folder that a person has named may be directly in the root, such as `/workspace` in containers.
 pub(crate) fn is_too_wide(folder: &Path, home: Option<&Path>, named: bool) -> bool {
     let depth = folder.components().count();
     let above_home = home.is_some_and(|home| home.starts_with(folder));

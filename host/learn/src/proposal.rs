@@ -18,8 +18,8 @@ use super::noise::{is_bytecode, is_noise, is_too_wide};
 /// The largest number of attempts that are shown for a line.
 const MAX_EVIDENCE: usize = 3;
 
-/// The largest number of lines that are proposed. A source that wants more is searching, and a person could not judge
-/// them.
+/// The largest number of lines that are proposed. A source that needs more is searching, and a person could not judge
+/// so many.
 const MAX_LINES: usize = 64;
 
 /// The largest number of withheld lines.
@@ -28,10 +28,10 @@ const MAX_WITHHELD: usize = 32;
 /// The number of files of one folder from which on the folder is proposed in their place.
 const MANY: usize = 3;
 
-/// The largest number of a folder's entries that are looked at.
+/// The largest number of a folder's entries that are examined.
 const MAX_ENTRIES: usize = 10_000;
 
-/// The port that is guessed for a host if nothing says one.
+/// The port that is guessed for a host if none is known.
 const HTTPS: u16 = 443;
 
 /// The word that stands for the port of a host if only its name was asked for. No configuration takes it.
@@ -55,7 +55,7 @@ pub struct SourceFacts {
 }
 
 impl SourceFacts {
-    /// Adds a path that the source's command or variables name. One that does not exist yet stands for its folder,
+    /// Adds a path that the source's command or variables name. One that does not exist yet is replaced by its folder,
     /// unless that holds much more.
     pub fn name(&mut self, path: &Path) {
         let parent = || path.parent().and_then(|parent| parent.canonicalize().ok());
@@ -115,7 +115,7 @@ impl CellLine {
 pub struct Proposal {
     /// The lines to add to the cell.
     pub lines: Vec<CellLine>,
-    /// The lines that were wanted and are not proposed, each with the reason in `remark`.
+    /// The lines that would be needed but are not proposed, each with the reason in `remark`.
     pub withheld: Vec<CellLine>,
     /// The hosts whose names were looked up and to which no connection was tried, each with the word `PORT` in place of
     /// a port.
@@ -125,7 +125,7 @@ pub struct Proposal {
 }
 
 impl Proposal {
-    /// Returns what a cell lacks for what was attempted in it.
+    /// Returns the lines that a cell lacks for the attempts in it.
     #[must_use]
     pub fn of(attempts: &[RecordedAttempt], facts: &SourceFacts) -> Self {
         let mut wanted = Wanted::default();
@@ -170,8 +170,8 @@ impl Proposal {
         );
     }
 
-    /// Withholds the paths that nothing in the source's command names: whether the source needs them, only a person can
-    /// say.
+    /// Withholds the paths that nothing in the source's command names: only a person can tell whether the source needs
+    /// them.
     pub fn withhold_unnamed(&mut self, facts: &SourceFacts) {
         let named = |path: &Path| facts.named.iter().any(|named| path.starts_with(named));
         let unnamed = |line: &CellLine| line.key != CellKey::Network && !named(Path::new(&line.value));
@@ -341,7 +341,7 @@ impl Wanted {
         });
         let beyond = lines.split_off(MAX_LINES.min(lines.len()));
         let beyond = beyond.into_iter().map(|line| CellLine { remark: Some(TOO_MANY), ..line });
-        // Only in what is proposed: a folder may have very many entries.
+        // Only for proposed lines: a folder may have very many entries.
         for line in lines.iter_mut().filter(|line| line.key != CellKey::Network && holds_key(Path::new(&line.value))) {
             line.remark = Some("it holds a file that may keep keys or passwords");
         }

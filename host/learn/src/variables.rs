@@ -25,8 +25,8 @@ const QUOTED: [&str; 7] =
     ["process.env[", "os.environ[", "os.environ.get(", "os.environ.pop(", "os.getenv(", "getenv(", "Deno.env.get("];
 const MEMBERS: [&str; 3] = ["process.env.", "import.meta.env.", "Bun.env."];
 
-/// Variables that runtimes, shells and their libraries read, whatever the server does. An entry that ends in `_` stands
-/// for all names that begin so.
+/// Variables that runtimes, shells and their libraries read, whatever the server does. An entry that ends in `_` covers
+/// all names that begin with it.
 const COMMON: &[&str] = &[
     "ALL_PROXY",
     "APPDATA",
@@ -119,7 +119,7 @@ pub fn variables_read(attempts: &[RecordedAttempt], package: Option<&str>, named
     uses.map(|(name, (file, line))| VariableUse { name, file, line }).collect()
 }
 
-/// Returns the path of code in JavaScript or Python. A compiled module of Python stands for its source.
+/// Returns the path of code in JavaScript or Python. A compiled module of Python counts as its source.
 fn source_file(subject: &AttemptSubject) -> Option<PathBuf> {
     let AttemptSubject::Path(path) = subject else { return None };
     match path.extension()?.to_str()? {

@@ -52,7 +52,7 @@ fn paths_of_the_command_are_proposed_but_no_home_and_no_credentials() {
     let lines = known.lines(&command, &BTreeMap::new(), Some(&home), Some(&home));
     let found: Vec<_> = lines.iter().map(|line| (line.key, line.value.clone())).collect();
     assert_eq!(found, [(CellKey::Write, home.join("docs").display().to_string())]);
-    // A file that does not exist yet stands for its folder.
+    // A file that does not exist yet is replaced by its folder.
     let memory = KnownServer::started_by(&argv("npx @modelcontextprotocol/server-memory")).unwrap();
     let variables = BTreeMap::from([("MEMORY_FILE_PATH".to_owned(), home.join("docs/new.json").display().to_string())]);
     let lines = memory.lines(&argv("npx @modelcontextprotocol/server-memory"), &variables, None, Some(&home));

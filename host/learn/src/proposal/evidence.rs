@@ -36,8 +36,8 @@ impl Withheld {
         }
     }
 
-    /// Returns the evidence for a line about this path, and the reason. Temporary files are one piece of evidence: each has
-    /// another name, which says nothing.
+    /// Returns the evidence for a line about this path, and the reason. Temporary files are one piece of evidence: each
+    /// has another name, which means nothing.
     pub(super) fn of(self, path: &Path) -> (Vec<String>, &'static str) {
         let Self { reason, said, temporary, first_temporary } = self;
         let folder = shortened(&path.to_string_lossy(), MAX_SUBJECT_CHARS);
@@ -49,7 +49,7 @@ impl Withheld {
     }
 }
 
-/// Reports whether a file is to be written that is, by its name, one that a program renames or removes after that.
+/// Reports whether an attempt writes a file that is, by its name, one that a program renames or removes afterwards.
 pub(super) fn is_temporary(attempt: &RecordedAttempt, path: &Path) -> bool {
     let is_written = matches!(attempt.action, AttemptAction::Write | AttemptAction::Replace);
     let name = path.file_name().unwrap_or_default().to_string_lossy();

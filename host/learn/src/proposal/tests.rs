@@ -61,7 +61,7 @@ fn a_file_that_is_replaced_or_removed_needs_its_folder() {
         assert_eq!(values(&proposal.lines), [("write", folder.display().to_string())], "{proposal:?}");
         assert!(proposal.lines.first().unwrap().remark.unwrap().contains("replaces"), "{proposal:?}");
     }
-    // The folder that the command names contains what is replaced, so nothing wider is needed.
+    // The folder that the command names contains the replaced file, so nothing wider is needed.
     let facts = SourceFacts { named: vec![folder.clone()], ..facts };
     let proposal = Proposal::of(&[on(AttemptAction::Replace, AttemptAvailability::ReadOnly)], &facts);
     assert_eq!(values(&proposal.lines), [("write", folder.display().to_string())]);
