@@ -31,7 +31,7 @@ const WORDS: [&str; 8] = ["", "admin", "root", "password", "secret", "production
 /// bytes.
 const MAX_ARGUMENTS_BYTES: usize = 64 * 1024;
 
-/// A call that is to be made.
+/// A call to make.
 #[derive(Debug, Clone)]
 pub struct PlannedCall {
     /// The tool.

@@ -29,7 +29,7 @@ pub struct Canary {
 #[derive(Debug)]
 struct Kind {
     place: CanaryPlace,
-    /// Its content, in which `@` stands for the random part.
+    /// Its content, in which `@` marks the random part.
     form: &'static str,
     /// Words in a description that show that a server deals with it.
     topics: &'static [&'static str],

@@ -1,6 +1,6 @@
-//! Finds canaries in what was sent, in the encodings that hide a text from a reader: base64 at any offset, base32, hex,
-//! percent signs, numbers, reversed, ROT13, and any two of these one inside the other. Not found is what was encrypted
-//! or compressed.
+//! Finds canaries in sent data, in the encodings that hide a text from a reader: base64 at any offset, base32, hex,
+//! percent signs, numbers, reversed, ROT13, and any two of these one inside the other. Encrypted or compressed canaries
+//! are not found.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::canary::Canary;
 /// bytes of a piece, as many, are looked up; the rest is compared.
 const WINDOW: usize = 8;
 
-/// The number of bits of the hash by which pieces are told apart at first.
+/// The number of bits of the hash by which pieces are first distinguished.
 const FILTER_BITS: u32 = 23;
 
 /// The number of different pieces of one encoded secret that make a find: of a plain one, 15 characters in a row.
@@ -22,8 +22,8 @@ const ENOUGH: usize = 8;
 /// All encoded forms of some canaries.
 #[derive(Debug)]
 pub(crate) struct CanaryPatterns {
-    /// One bit for each of the first [`FILTER_BITS`] bits of a hash: set if a piece in `windows` has it. Nearly all
-    /// pieces of other texts are told apart by it.
+    /// One bit for each of the first [`FILTER_BITS`] bits of a hash: set if a piece in `windows` has it. It rules out
+    /// nearly all pieces of other texts.
     filter: Vec<u64>,
     /// The first bytes of every piece, sorted.
     windows: Vec<Window>,
@@ -186,8 +186,8 @@ fn encoded(text: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     all
 }
 
-/// Encodes a text as it is encoded `offset` bytes after the start of a longer one, without the characters that depend
-/// on its neighbours.
+/// Encodes a text as if it were `offset` bytes after the start of a longer one, without the characters that depend on
+/// its neighbours.
 fn aligned(
     text: &[u8],
     offset: usize,
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn a_long_list_of_numbers_that_holds_no_canary_is_not_found() {
         let patterns = CanaryPatterns::of(&Canary::make_all().unwrap());
-        // Every pair of bytes that text has stands in it, and nearly every three.
+        // It contains every pair of bytes that occurs in text, and nearly every triple.
         let text: Vec<u8> =
             (0_u32..60_000).map(|at| b' ' + (at.wrapping_mul(2_654_435_761) >> 16) as u8 % 95).collect();
         for (_, list) in encoded(&text).into_iter().filter(|(name, _)| *name == "numbers" || *name == "hex") {

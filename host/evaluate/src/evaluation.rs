@@ -19,15 +19,15 @@ use crate::observation::{Condition, Observation, ObservedCall};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Judgement {
-    /// Nothing was seen that a person should look at. That is not the same as harmless.
+    /// Nothing was seen that a person should review. That is not the same as harmless.
     NothingSeen,
-    /// Something was seen that a person should look at.
+    /// Something was seen that a person should review.
     Findings,
     /// The source could not be judged.
     NotJudged,
 }
 
-/// One run, as it is reported.
+/// One run, as reported.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunSummary {
     /// The condition of the run, in words that follow "when".
@@ -68,10 +68,10 @@ pub struct FailedTool {
     pub error: String,
 }
 
-/// The kind of source that was evaluated, which decides how much of it was seen.
+/// The kind of source that was evaluated, which decides how much of it was visible.
 #[derive(Debug, Clone, Copy)]
 pub enum EvaluationTarget<'a> {
-    /// A program in recorded cells. The situation says which paths mean what.
+    /// A program in recorded cells. The facts give the meaning of its paths.
     Program(&'a SourceFacts),
     /// A component; only its imports, definitions and results are seen.
     Component {
@@ -99,11 +99,11 @@ pub struct Evaluation {
     pub about: Vec<String>,
     /// The findings, the worst first.
     pub findings: Vec<EvaluationFinding>,
-    /// The smallest cell in which it does what was seen; `None` for a source that no cell was recorded of.
+    /// The smallest cell in which it can do what was seen; `None` for a source that no cell was recorded of.
     pub cell: Option<CellProposal>,
     /// The worst that the source could do, in that cell if there is one, in sentences.
     pub risk: Vec<String>,
-    /// The runs and tools that were exercised, and what was not.
+    /// The runs and tools that were exercised, and those that were not.
     pub exercised: EvaluationCoverage,
 }
 
@@ -114,7 +114,7 @@ pub struct PriorKnowledge {
     pub findings: FindingList,
     /// The facts that a person should know, in sentences.
     pub about: Vec<String>,
-    /// Everything that was not looked at, in sentences.
+    /// Everything that was not checked, in sentences.
     pub unchecked: Vec<String>,
 }
 
@@ -287,7 +287,7 @@ fn failed_tools(observations: &[Observation]) -> Vec<FailedTool> {
     failed
 }
 
-/// Returns the first line of what a tool said, or the beginning of a long one.
+/// Returns the first line of a tool's answer, or the beginning of a long one.
 fn first_line(answer: &serde_json::Value) -> String {
     const SHOWN_CHARS: usize = 300;
     let places = ["/content/0/text", "/error/message", "/message", "/error", ""];
@@ -360,7 +360,7 @@ fn risk(proposal: &Proposal) -> Vec<String> {
     risk
 }
 
-/// Says what a component could do at worst with what it imports, if that is granted.
+/// Describes the worst that a component could do with its imports, if they are granted.
 fn component_risk(files: bool, network: bool) -> Vec<String> {
     let read = "It could read everything in the folders that it is granted, and change it where it may write.";
     let sent =

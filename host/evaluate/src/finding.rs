@@ -21,7 +21,7 @@ const MAX_FINDINGS: usize = 200;
 pub enum FindingLevel {
     /// Worth knowing: many honest servers do it.
     Note,
-    /// A person should look at it: some honest servers do it.
+    /// A person should review it: some honest servers do it.
     Warning,
     /// No honest server has a reason to do it.
     High,
@@ -100,7 +100,7 @@ pub struct EvaluationFinding {
     pub meaning: &'static str,
     /// The evidence: the first few observations.
     pub evidence: Vec<String>,
-    /// Under which conditions it was seen, in words. Empty for what was found without running the source.
+    /// Under which conditions it was seen, in words. Empty for findings made without running the source.
     pub conditions: Vec<String>,
 }
 
@@ -116,7 +116,7 @@ struct Found {
 }
 
 impl FindingList {
-    /// Adds what was seen under a condition.
+    /// Adds an observation under a condition.
     pub fn add(
         &mut self,
         rule: &'static JudgeRule,

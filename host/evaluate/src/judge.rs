@@ -1,4 +1,4 @@
-//! Judges observations: each module looks at one kind of conduct.
+//! Judges observations: each module examines one kind of conduct.
 
 mod changes;
 mod conduct;
@@ -21,7 +21,7 @@ use crate::observation::{Condition, Observation};
 /// The members of a definition that are written for people.
 const DESCRIPTIONS: [&str; 4] = ["name", "title", "description", "instructions"];
 
-/// Programs that run what is named next, by how their names begin.
+/// Programs that run the next word, by the beginning of their names.
 const RUNNERS: [&str; 14] =
     ["npx", "npm", "pnpm", "yarn", "node", "bun", "deno", "uv", "pipx", "python", "docker", "podman", "sh", "bash"];
 
@@ -70,7 +70,7 @@ fn started(command: &[String]) -> Option<&str> {
     if word.starts_with('@') { Some(word) } else { word.rsplit('/').next() }
 }
 
-/// Collects what is written for people in a definition.
+/// Collects the texts for people in a definition.
 fn described<'a>(definition: &'a Value, texts: &mut Vec<&'a str>) {
     match definition {
         Value::Array(items) => items.iter().for_each(|item| described(item, texts)),

@@ -1,6 +1,6 @@
-//! Judges a server that nobody trusts, from what it did in sealed cells under changed conditions.
+//! Judges an untrusted server by its conduct in sealed cells under changed conditions.
 //!
-//! Somebody else runs the server: this crate says which calls to make ([`planned`]) under which [`Condition`]s, and
+//! Somebody else runs the server: this crate decides which calls to make ([`planned`]) under which [`Condition`]s, and
 //! makes the [`Canary`]s to plant. Each run is an [`Observation`]; [`Evaluation::of`] turns them into findings, the
 //! smallest cell, and the risk under it. The crate starts nothing and reaches nothing.
 

@@ -94,8 +94,8 @@ impl Condition {
     }
 }
 
-/// The longest time after an attempt at which it is noted. A call that names a secret is followed by a pause of this
-/// length, so that no other call is blamed.
+/// The longest time between an attempt and its note. A call that names a secret is followed by a pause of this length,
+/// so that no other call is blamed.
 pub const SETTLE: Duration = Duration::from_millis(100);
 
 /// A call that was made.
@@ -168,7 +168,7 @@ pub struct Observation {
     pub canaries: Vec<Canary>,
     /// The user's home as the source knows it.
     pub home: PathBuf,
-    /// The program that was started, and what it was started from: none of them is remarkable.
+    /// The program that was started, and the files that it was started from: none of them is remarkable.
     pub programs: Vec<PathBuf>,
     /// True if the source read the file that moves its clock.
     pub clock_moved: bool,

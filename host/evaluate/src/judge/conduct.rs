@@ -88,7 +88,7 @@ const NAME_SERVICES: [&str; 6] = [
     "dev/log",
 ];
 
-/// Programs that run what they are told, or fetch it.
+/// Programs that run given commands, or fetch data.
 const TOOLS: [&str; 16] = [
     "sh",
     "bash",
@@ -109,7 +109,7 @@ const TOOLS: [&str; 16] = [
 ];
 
 pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mut FindingList) {
-    // The beginning of its name stands for a service.
+    // The beginning of its name identifies a service.
     let is_named =
         |service: &&str| service.split(['.', '_', '-']).next().is_some_and(|word| declared.text.contains(word));
     let named: Vec<&str> = SERVICES.into_iter().filter(is_named).collect();

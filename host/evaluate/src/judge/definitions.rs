@@ -24,7 +24,7 @@ pub(super) fn judge(run: &Observation, scanner: &Scanner, findings: &mut Finding
         }
     }
     for call in &run.calls {
-        // What the arguments said may come back.
+        // Text from the arguments may come back.
         let asked = LazyCell::new(|| scanner.scan(&call.arguments));
         let is_echo = |rule: &str| asked.iter().any(|own| own.rule == rule && own.severity == Severity::Grave);
         let grave = scanner.scan(&call.parsed_answer()).into_iter().filter(|found| found.severity == Severity::Grave);

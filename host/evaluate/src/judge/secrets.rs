@@ -148,7 +148,7 @@ fn told(run: &Observation, patterns: &CanaryPatterns, findings: &mut FindingList
     let listed = listed.map(|(kind, definition)| (format!("{kind} {}", name(definition)), Cow::Borrowed(definition)));
     let sent = run.messages.iter();
     let sent = sent.map(|message| (format!("message {}", message.method), Cow::Owned(message.parsed_params())));
-    // A secret that is told in pieces has them at the same place of several definitions or messages.
+    // A secret that is given out in pieces has them at the same place of several definitions or messages.
     let mut together: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     let mut by_itself = BTreeSet::new();
     for (subject, said) in std::iter::once(server).chain(listed).chain(sent) {

@@ -14,12 +14,12 @@ use crate::encoding::decoded;
 /// found as it is.
 const PIECE: usize = 256;
 
-/// The largest length, in bytes, of a key in a place, and of the place that a further key is added to. Every string has
-/// a place of its own, so without a limit one long key is kept as often as there are strings below it.
+/// The largest length, in bytes, of a key in a place, and of the place that another key is added to. Every string has a
+/// place of its own, so without a limit one long key is kept as often as there are strings below it.
 const MAX_KEY: usize = 64;
 const MAX_PLACE: usize = 128;
 
-/// The number of hexadecimal digits of the digest that stands for what is left out of a place.
+/// The number of hexadecimal digits of the digest that replaces the part left out of a place.
 const DIGEST_DIGITS: usize = 16;
 
 /// One place where text leaves, with everything that left there, in order.
@@ -91,8 +91,8 @@ impl SentTexts {
     }
 }
 
-/// Calls `each` with a text, and with what a reader may take from a short one: its last word, and what it decodes to.
-/// Each is put together with the same of other texts.
+/// Calls `each` with a text, and with the parts that a reader may take from a short one: its last word, and its
+/// decoding. Each is put together with the same of other texts.
 pub(super) fn each_piece(text: &str, each: &mut impl FnMut(&'static str, &[u8])) {
     each("", text.as_bytes());
     if text.len() > PIECE {

@@ -106,7 +106,7 @@ fn a_secret_file_may_be_read_by_who_is_asked_to_while_it_is_asked() {
     let key = "/home/alex/.ssh/id_ed25519";
     let with = |asked: &str, after: u64| {
         let mut run = run("Keeps notes.");
-        // What the arguments say besides is the word of a schema, which asks for nothing.
+        // Other words in the arguments come from a schema, which asks for nothing.
         run.calls = vec![ObservedCall { asked: vec![asked.into()], ..call("tool", json!({ "path": key }), "") }];
         run.attempts = vec![attempt(AttemptAction::Read, key, Duration::from_millis(after))];
         found(&[run])

@@ -8,7 +8,7 @@ const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;mar
 code{background:#f3f3f3;padding:0 .2em}li,p{overflow-wrap:anywhere}article{border-left:.4rem solid #999;padding:.1rem 1rem;margin:1rem 0}\
 .critical,.high{border-color:#b00020}.warning{border-color:#c77700}";
 
-/// Returns the evaluation as one HTML page. Everything that the source said is escaped.
+/// Returns the evaluation as one HTML page. All text of the source is escaped.
 #[must_use]
 pub fn html(evaluation: &Evaluation) -> String {
     let name = if evaluation.server.is_empty() { "a server that gives no name" } else { &evaluation.server };
@@ -80,7 +80,7 @@ fn list(items: &[String]) -> String {
     format!("<ul>{items}</ul>")
 }
 
-/// Returns text that stands for itself in HTML, in an element or an attribute.
+/// Returns text escaped for HTML, in an element or an attribute.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in portcullis_core::escape::escape_hidden(text).chars() {

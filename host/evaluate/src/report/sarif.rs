@@ -43,7 +43,7 @@ pub fn sarif(evaluation: &Evaluation, version: &str) -> Value {
     })
 }
 
-/// Returns text that stands for itself in a message, in which brackets make links (SARIF 2.1.0, 3.11.6).
+/// Returns text escaped for a message, in which brackets make links (SARIF 2.1.0, 3.11.6).
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
