@@ -1,4 +1,4 @@
-//! Tells this version of the scanner from others, so that findings that were stored can be told from its own.
+//! Identifies this version of the scanner, so that stored findings of other versions can be recognised.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};

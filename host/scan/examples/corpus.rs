@@ -1,6 +1,6 @@
-//! Measures the scanner on files of labelled definitions, one JSON object to a line:
-//! `cargo run --release --example corpus -- [--show] FILE…`. A third of the groups (malicious) or servers (benign) is
-//! held out, by a hash; `--show` prints what is missed or wrongly found in the other two thirds only.
+//! Measures the scanner on files of labelled definitions, one JSON object to a line: `cargo run --release --example
+//! corpus -- [--show] FILE…`. A third of the groups (malicious) or servers (benign) is held out, by a hash; `--show`
+//! prints the misses and the false findings in the other two thirds only.
 
 #[path = "corpus/table.rs"]
 mod table;

@@ -97,8 +97,8 @@ fn unescaped(text: &str) -> Option<String> {
     (count >= 8).then(|| String::from_utf8(bytes).ok()).flatten()
 }
 
-/// Returns the number that an escape (`%41`, `\x41`, `\u0041`, `&#x41;`, `&#65;`) at the beginning of a text stands
-/// for, and the length of the escape in bytes.
+/// Returns the number that an escape (`%41`, `\x41`, `\u0041`, `&#x41;`, `&#65;`) at the beginning of a text encodes,
+/// and the length of the escape in bytes.
 #[must_use]
 pub fn leading_escape(text: &str) -> Option<(u32, usize)> {
     let forms: [(&str, usize, u32, &str); 4] =

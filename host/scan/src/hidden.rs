@@ -11,7 +11,7 @@ const FLAGS: &[&str] = &[
     "\u{1f3f4}\u{e0067}\u{e0062}\u{e0077}\u{e006c}\u{e0073}\u{e007f}",
 ];
 
-/// The length of a run of hidden characters from which on it may say something: each is a bit at most.
+/// The length of a run of hidden characters from which it may carry a message: each is a bit at most.
 const MESSAGE: usize = 4;
 
 /// Returns how grave the hidden characters of a text are, and where the first of that gravity is.

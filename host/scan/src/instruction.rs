@@ -1,14 +1,14 @@
 //! Finds instructions in text that is data: in the results of a tool, for the person and the model that read them.
 //!
 //! A definition is written for a model, so a single hint in it can be weighed together with others. A result can be
-//! about anything: a handbook tells its reader what to do, and a log tells what was denied. Only what addresses a
-//! model, or hides something from its user, counts here.
+//! about anything: a handbook tells its reader what to do, and a log lists denials. Only what addresses a model, or
+//! hides something from its user, counts here.
 
 use crate::rules::{self, Compiled};
 use crate::view::NormalizedText;
 use crate::{Scanner, Severity, hidden};
 
-/// The rules that say something about a result, each with the least severity that counts.
+/// The rules that are meaningful for a result, each with the least severity that counts.
 const RULES: [(&str, Severity); 14] = [
     ("concealment", Severity::Grave),
     ("concealment-translated", Severity::Grave),

@@ -66,7 +66,7 @@ pub struct Finding {
     pub excerpt: String,
 }
 
-/// A finding as it is stored: the name of its rule may be one that this version does not have.
+/// A finding as stored: the name of its rule may be one that this version does not have.
 #[derive(Deserialize)]
 struct StoredFinding {
     rule: String,
@@ -246,7 +246,7 @@ fn shown(pointer: &str) -> String {
     format!("{}{more}", escape_hidden(part))
 }
 
-/// Returns the part of a text around a byte offset, with hidden characters written out. White space before it says
+/// Returns the part of a text around a byte offset, with hidden characters written out. White space before it means
 /// nothing and could fill the excerpt.
 fn excerpt(text: &str, at: usize) -> String {
     let start = text.floor_char_boundary(at);

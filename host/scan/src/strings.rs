@@ -9,7 +9,7 @@ use crate::MAX_POINTER_BYTES;
 /// The shortest list of words that can be a sentence.
 const SENTENCE_WORDS: usize = 3;
 
-/// One string, its place and what it can hold.
+/// One string, its place and its possible content.
 pub(crate) struct ScannedString<'a> {
     pub(crate) text: Cow<'a, str>,
     /// The beginning of its pointer, a little more than a finding keeps.
@@ -70,7 +70,7 @@ fn walk<'a>(value: &'a Value, pointer: &mut String, each: &mut impl FnMut(Scanne
     }
 }
 
-/// Returns what is kept of a pointer. A hostile key can be as long as the definition, and stand above ten thousand
+/// Returns the kept part of a pointer. A hostile key can be as long as the definition, and contain ten thousand
 /// strings.
 fn beginning(pointer: &str) -> String {
     let longest = MAX_POINTER_BYTES + char::MAX.len_utf8();

@@ -7,7 +7,7 @@ use portcullis_core::escape::is_hidden;
 
 /// A sentence longer than this is broken at the next space, so that words that are far apart do not meet.
 const SENTENCE: usize = 400;
-/// One offset of the original is kept for so many bytes of the view.
+/// One offset of the original is kept for this many bytes of the view.
 const STEP: usize = 32;
 
 /// A normalised text, with offsets into the original.
@@ -68,7 +68,7 @@ impl NormalizedText {
             } else if matches!(c, '\u{2010}'..='\u{2015}' | '\u{2022}' | '\u{2212}') {
                 view.text.push('-');
             } else if matches!(c, '\u{2190}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}' | '\u{fe0f}') {
-                // A pictogram says nothing to a rule.
+                // A pictogram means nothing to a rule.
             } else if !is_hidden(c) && !matches!(c, '`' | '*' | '"' | '\'' | '\u{2018}'..='\u{201d}') {
                 let inside = before.is_ascii_alphabetic() || next.is_ascii_alphabetic();
                 for c in read(c, inside).to_lowercase() {

@@ -1,6 +1,6 @@
 //! Groups of words that the patterns of rules name in braces.
 
-/// A name, and the alternatives that it stands for. A later entry can name earlier ones.
+/// A name, and the alternatives that it expands to. A later entry can name earlier ones.
 pub(crate) const WORDS: &[(&str, &str)] = &[
     ("..", r"[^\n]*"),
     ("few", r"(?:[^\n ]+ ){0,4}"),

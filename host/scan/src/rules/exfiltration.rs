@@ -1,4 +1,4 @@
-//! Rules about what is read, and where it goes.
+//! Rules about data that is read, and its destination.
 
 use super::{Excuse, Rule};
 use crate::Severity::{Grave, Note, Warning};

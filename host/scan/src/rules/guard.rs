@@ -6,10 +6,10 @@ use regex::{Match, Regex};
 
 use super::{Excuse, expand, words};
 
-/// The number of matches that are looked at in one text, which keeps the search linear.
+/// The number of matches that are examined in one text, which keeps the search linear.
 const MATCHES: usize = 24;
 
-/// A prohibition shortly before what is forbidden, without a comma between them.
+/// A prohibition shortly before the forbidden words, without a comma between them.
 const FORBIDDEN: &str = r"(?:{not}|\bno|\bnot|\bnicht|\bkeine?|не|不要|不得|请勿) ?(?:[^\n ,;:]+ ){0,6}$";
 /// A prohibition at the beginning of the match: "must never send".
 const BEGINS: &str = r"^(?:[a-z]+ ){0,2}(?:not|never)\b";

@@ -1,4 +1,4 @@
-//! Rules about whose tool it claims to be, and about what it turns into later.
+//! Rules about the owner that a tool claims, and about its later changes.
 
 use super::{Excuse, Rule};
 use crate::Severity::{Grave, Note, Warning};

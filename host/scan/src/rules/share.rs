@@ -1,4 +1,4 @@
-//! Rules about data that a tool says, in passing, it keeps or gives away.
+//! Rules about data that a tool mentions, in passing, as kept or given away.
 
 use super::{Excuse, Rule};
 use crate::Severity::{Note, Warning};
