@@ -24,8 +24,8 @@ impl Ecosystem {
         }
     }
 
-    /// Returns a name as the ecosystem compares it: npm as it is, Python in lower case, where each run of `-`, `_` and
-    /// `.` is one `-`.
+    /// Returns a name as the ecosystem compares it: unchanged for npm; for Python in lower case, where each run of `-`,
+    /// `_` and `.` is one `-`.
     #[must_use]
     pub fn normal(self, name: &str) -> String {
         match self {

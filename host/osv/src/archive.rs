@@ -13,7 +13,7 @@ const ENTRY: &[u8; 4] = b"PK\x01\x02";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArchiveError {
-    /// It is larger than what is read.
+    /// It is larger than the limit.
     #[error("it has {size} bytes; at most {limit} are read")]
     Size {
         /// The size of the archive, in bytes.
@@ -21,7 +21,7 @@ pub enum ArchiveError {
         /// The largest size, in bytes.
         limit: u64,
     },
-    /// It has more entries than what is read.
+    /// It has more entries than the limit.
     #[error("it has more than {0} entries")]
     Entries(usize),
     /// It is not an archive, for this reason.
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(open_archive(file.path(), size, 100).unwrap().len(), 100);
         assert!(matches!(open_archive(file.path(), size, 99), Err(ArchiveError::Entries(99))));
         assert!(matches!(open_archive(file.path(), size - 1, 100), Err(ArchiveError::Size { .. })));
-        // Entries that lie across the borders of what is read at once are counted.
+        // Entries that cross the borders of the read blocks are counted.
         let mut wide = vec![0; (1 << 20) - 2];
         wide.extend(ENTRY);
         std::fs::write(file.path(), &wide).unwrap();

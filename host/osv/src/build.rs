@@ -47,7 +47,7 @@ impl OsvDatabase {
     /// one once it is whole. This takes a while: call it where blocking is allowed.
     ///
     /// # Errors
-    /// [`OsvError`]; an older database is left as it is.
+    /// [`OsvError`]; an older database is left unchanged.
     pub fn build(path: &Path, inputs: &[impl AsRef<Path>]) -> Result<OsvEdition, OsvError> {
         let folder = path.parent().unwrap_or(Path::new("."));
         private::folder(folder)?;
@@ -84,7 +84,7 @@ impl OsvDatabase {
     }
 }
 
-/// Adds what a record says about packages of npm and of Python.
+/// Adds a record's entries about packages of npm and of Python.
 fn add(transaction: &Transaction<'_>, edition: &mut OsvEdition, record: Record) -> rusqlite::Result<()> {
     if record.withdrawn.is_some() {
         return Ok(());

@@ -3,7 +3,7 @@
 use portcullis_core::escape::escape_hidden;
 use serde::{Deserialize, Serialize};
 
-/// The records that packages were looked up in, and what was found.
+/// The records that packages were looked up in, and the matches.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OsvCheck {
     /// The database, or `None` if there is none: nothing was checked then.
@@ -51,7 +51,7 @@ impl OsvCheck {
         self.matches.iter().find(|found| found.is_malicious())
     }
 
-    /// Says in one line what was checked, or that nothing was.
+    /// Returns one line on what was checked, or that nothing was.
     #[must_use]
     pub fn summary(&self) -> String {
         match &self.database {

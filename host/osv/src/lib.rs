@@ -1,8 +1,8 @@
 //! Known vulnerabilities and malicious packages, from the records of OSV, in a file on this machine.
 //!
-//! [`OsvDatabase::build`] reads what the OSV project publishes, or a copy of it, and writes one indexed file;
-//! [`fetch`] downloads it first. [`OsvDatabase::check`] looks up installed packages and reaches nothing. Everything
-//! that is read is taken for hostile: its size, number and depth are limited.
+//! [`OsvDatabase::build`] reads the data of the OSV project, or a copy of it, and writes one indexed file; [`fetch`]
+//! downloads it first. [`OsvDatabase::check`] looks up installed packages without a network. All input is treated as
+//! hostile: its size, number and depth are limited.
 
 mod affected;
 mod archive;
