@@ -10,7 +10,7 @@
 //!
 //! `once` is always offered. A grave tool, one that may be destructive or may reach an open world, gets only `once` and
 //! `arguments`, and no wider earlier answer is used for it. If several earlier answers cover a call, the narrowest is
-//! used, because it says most exactly that a person meant this call.
+//! used, because it shows most exactly that a person meant this call.
 
 use portcullis_plugin::{Approval, Ask, Call, Grant, Offer, Scope, Settlement, settings};
 use serde::Deserialize;

@@ -1,8 +1,8 @@
 //! Asks a policy about a call.
 //!
-//! The head of the policy is compared here, and Cedar evaluates only what follows it. Cedar itself makes one expression
-//! of both, anew for every decision, which takes many times as long, and most heads do not fit. The answer is the same: a
-//! head cannot fail, and Cedar does not evaluate what follows one that does not fit.
+//! The head of the policy is compared here, and Cedar evaluates only what follows it. Cedar itself combines both into
+//! one expression for every decision, which takes many times as long, and most heads do not fit. The answer is the
+//! same: a head cannot fail, and Cedar does not evaluate what follows one that does not fit.
 //!
 //! Of the conditions, the plugin evaluates `like` and what combines conditions. As soon as one of these has no boolean,
 //! Cedar evaluates the whole: it knows what an error and an unknown argument mean.
@@ -28,7 +28,7 @@ pub(crate) enum Answer {
     Failure(&'static str),
 }
 
-/// Returns what a policy says about a call. `evaluator` evaluates expressions for the call.
+/// Returns a policy's answer about a call. `evaluator` evaluates expressions for the call.
 pub(crate) fn answer(policy: &Policy, question: &Question, evaluator: &Evaluator<'_>) -> Answer {
     if !fits(policy, question) {
         return Answer::No;
@@ -112,7 +112,7 @@ fn uid(reference: &EntityReference) -> Option<&EntityUID> {
     }
 }
 
-/// The reason why a policy cannot be evaluated, if a condition is no boolean or an operator is given what it is not for.
+/// The reason why a policy cannot be evaluated, if a condition is not a boolean or an operator gets an operand of another type.
 const WRONG_TYPE: &str = "it expects a value of another type than the call has";
 
 /// The reason why a policy cannot be evaluated, if it is a rare one.

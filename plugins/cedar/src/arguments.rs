@@ -24,8 +24,8 @@ pub(crate) fn convert(value: &json::Value<'_>, kind: &EntityType) -> Value {
     }
 }
 
-/// Returns a key out of `read`, the folded names that policies read, if an object of the arguments has two keys of that name
-/// that differ only in case. A source may ignore case, and read the one that the policies do not look at.
+/// Returns a key out of `read`, the folded names that policies read, if an object of the arguments has two keys of that
+/// name that differ only in case. A source may ignore case, and read the one that the policies do not read.
 pub(crate) fn key_in_two_cases<'a>(value: &json::Value<'_>, read: &'a HashSet<String>) -> Option<&'a str> {
     match value {
         json::Value::Array(items) => items.iter().find_map(|item| key_in_two_cases(&item.value, read)),

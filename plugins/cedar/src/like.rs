@@ -1,9 +1,9 @@
-//! The operator `like`. Cedar's own copies the text into a list of characters and looks at each of them, which makes up
+//! The operator `like`. Cedar's own copies the text into a list of characters and checks each of them, which makes up
 //! most of a decision about a long argument.
 
 use cedar_policy_core::ast::{Pattern, PatternElem};
 
-/// Reports whether a text is like a pattern, in which a wildcard stands for any characters.
+/// Reports whether a text is like a pattern, in which a wildcard matches any characters.
 pub(crate) fn is_like(text: &str, pattern: &Pattern) -> bool {
     let pieces: Vec<String> = pattern.get_elems().split(|elem| *elem == PatternElem::Wildcard).map(literal).collect();
     let [first, middle @ .., last] = pieces.as_slice() else { return pieces.concat() == text };
@@ -15,7 +15,7 @@ pub(crate) fn is_like(text: &str, pattern: &Pattern) -> bool {
     rest.ends_with(last.as_str())
 }
 
-/// Returns the text that stands between two wildcards.
+/// Returns the text between two wildcards.
 fn literal(piece: &[PatternElem]) -> String {
     let char = |elem: &PatternElem| match elem {
         PatternElem::Char(char) => Some(*char),

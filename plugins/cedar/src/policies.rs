@@ -1,4 +1,4 @@
-//! The configured policies: their text is parsed once, and what could be meant otherwise than it works is refused.
+//! The configured policies: their text is parsed once, and text that would not work as it was probably meant is refused.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -105,7 +105,7 @@ impl Policies {
             let policy: &cedar_policy_core::ast::Policy = policy.as_ref();
             let parts = policy.non_scope_constraints().into_iter().flat_map(|condition| condition.subexpressions());
             for part in parts.filter(|part| matches!(part.expr_kind(), ExprKind::ExtensionFunctionApp { .. })) {
-                // An error is no fault: the invented call has no arguments.
+                // An error is not a fault: the invented call has no arguments.
                 let _ = evaluator.partial_interpret(part, policy.env());
             }
         }
@@ -114,7 +114,7 @@ impl Policies {
         Ok(())
     }
 
-    /// Returns each policy, in the order of the text, with what it says about a call.
+    /// Returns each policy, in the order of the text, with its answer about a call.
     pub(crate) fn answers<'a>(&'a self, question: &'a Question) -> impl Iterator<Item = (&'a Named, Answer)> {
         let evaluator = question.evaluator();
         self.ordered.iter().map(move |named| (named, answer(named.policy.as_ref(), question, &evaluator)))

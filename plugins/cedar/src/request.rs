@@ -61,8 +61,8 @@ pub(crate) struct Question {
     pub(crate) resource: Member,
     context: Context,
     entities: Entities,
-    /// Why the call is denied whatever the policies say: it could be understood in another way than they do. A code and a
-    /// message.
+    /// The reason to deny the call whatever the policies say: it could be understood in another way than they do. A
+    /// code and a message.
     pub(crate) ambiguity: Option<(&'static str, String)>,
 }
 
@@ -196,7 +196,7 @@ fn attributes(call: &impl Call, method: &str) -> Result<Vec<(&'static str, Value
             attributes.push(("name", call.tool().into()));
             let annotations = call.annotations();
             let annotations = Json::parse(&annotations).map_err(|error| format!("annotations: {error}"))?;
-            // The defaults of MCP for a hint that is missing, or is no boolean.
+            // The defaults of MCP for a hint that is missing, or is not a boolean.
             for (attribute, hint, default) in [
                 ("readOnly", "readOnlyHint", false),
                 ("destructive", "destructiveHint", true),

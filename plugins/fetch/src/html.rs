@@ -189,7 +189,7 @@ mod tests {
             assert!(text(page).len() <= page.len(), "{page}");
         }
         assert_eq!(text("<svg/>x"), "x");
-        // Each `&` is looked at once, and not the rest of the page with it.
+        // Each `&` is examined once, without the rest of the page.
         let references = "&".repeat(1 << 20);
         assert_eq!(text(&references).len(), references.len());
         assert_eq!(text("caf&eacute; &amp; &unknown;"), "café & &unknown;");

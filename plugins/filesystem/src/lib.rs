@@ -50,7 +50,7 @@ struct Write {
     text: String,
 }
 
-/// A path without `..`. A policy compares the text of a path, and such a part leads elsewhere than the text says.
+/// A path without `..`. A policy compares the text of a path, and such a part leads elsewhere than the text suggests.
 #[derive(serde::Deserialize)]
 #[serde(try_from = "PathBuf")]
 struct PlainPath(PathBuf);

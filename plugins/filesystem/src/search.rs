@@ -8,7 +8,7 @@ use portcullis_plugin::Glob;
 /// The most results that one call returns.
 const FINDINGS: usize = 200;
 
-/// The most files that one call looks at. A larger search is a job for another tool.
+/// The most files that one call examines. A larger search is a job for another tool.
 const FILES: usize = 20_000;
 
 /// The deepest nesting of folders that is searched.

@@ -18,8 +18,8 @@ struct Jsonl {
     kinds: Option<Vec<NameGlob>>,
 }
 
-/// The member of a record that the sink looks at. The others are passed over, as the tree of a record, whose body a source may
-/// have written, can take more than a plugin's memory.
+/// The member of a record that the sink reads. The others are passed over, as the tree of a record, whose body a source
+/// may have written, can take more than a plugin's memory.
 #[derive(Deserialize)]
 struct Record<'a> {
     #[serde(borrow)]

@@ -1,6 +1,6 @@
 //! The search for the kinds that the plugin knows: one pass over the words of a text.
 //!
-//! A word is a run of letters, digits and `_`. By its first bytes, by what it consists of and by the byte behind it, a
+//! A word is a run of letters, digits and `_`. By its first bytes, by its kinds of bytes and by the byte behind it, a
 //! word is handed to the few detectors that it can concern; most words concern none. Reading beyond the word is
 //! limited, or never repeated, so that the time is proportional to the text. Everything that is found begins and ends
 //! at ASCII, so that every range is a slice of the text.
@@ -38,7 +38,7 @@ impl Step {
     }
 }
 
-/// The bytes after which it is looked again whether nothing is to be found for a while, and those before such a place that are
+/// The bytes after which the search checks again for a stretch without findings, and those before such a place that are
 /// searched, as a verb may end there.
 const CALM: usize = 16;
 
@@ -148,8 +148,8 @@ fn word_end(bytes: &[u8], start: usize) -> (usize, u16) {
 /// A key that is recognised by its form has at least this many bytes in its first word, or continues behind it.
 const KEY_WORD: usize = 16;
 
-/// Reports whether a word begins nothing for certain: it is short, consists of letters, ends here, and is no verb, no initials
-/// and no part of an option. Most words are that.
+/// Reports whether a word begins nothing for certain: it is short, consists of letters, ends here, and is not a verb,
+/// initials or a part of an option. Most words are that.
 #[inline]
 fn is_plain(bytes: &[u8], word: &Range<usize>, seen: u16) -> bool {
     let next = at(bytes, word.end);
@@ -168,7 +168,7 @@ fn is_plain(bytes: &[u8], word: &Range<usize>, seen: u16) -> bool {
         }
 }
 
-/// The most bytes of a verb that says a password.
+/// The most bytes of a verb that introduces a password.
 const VERB: usize = 6;
 
 /// Looks for what begins with a word. `seen` has the classes of its bytes, and `rejected` belongs to the text.
@@ -212,7 +212,7 @@ fn before_space(text: &str, word: &Range<usize>, seen: u16, kinds: Kinds, contex
     }
 }
 
-/// Looks for what is around a byte between words. `names` says whether a name can stand before it.
+/// Looks for values around a byte between words. `names` tells whether a name can be before it.
 fn at_anchor(text: &str, place: usize, kinds: Kinds, names: bool) -> Option<Step> {
     let bytes = text.as_bytes();
     let assignment = |length: usize| names.then(|| assigned::assignment(text, place..place + length)).flatten();

@@ -9,7 +9,7 @@ use super::settings::Settings;
 /// The most bytes between the brackets of a placeholder, and the closing ones: kind, colon, nonce.
 const LONGEST: usize = 32 + 1 + 16 + 2;
 
-/// A value that is to be hidden.
+/// A value to hide.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found<'a> {
     pub(crate) range: Range<usize>,
@@ -19,8 +19,8 @@ pub(crate) struct Found<'a> {
 }
 
 impl Settings {
-    /// Returns what is hidden in a text, from left to right, without overlaps. `name` is the key of the JSON member whose
-    /// value the text is.
+    /// Returns the values to hide in a text, from left to right, without overlaps. `name` is the key of the JSON member
+    /// whose value the text is.
     pub(crate) fn find(&self, text: &str, name: Option<&str>) -> Vec<Found<'_>> {
         let mut all: Vec<Found<'_>> = Vec::new();
         let mut add = |range, kind| all.push(Found { range, kind, one_way: self.one_way.includes(kind) });
@@ -73,8 +73,8 @@ impl Settings {
     }
 }
 
-/// Joins values that overlap into one, so that no part of a value remains. It has the kind of the one that begins first, or
-/// of two that are equal the one that says more; it is kept only if all of them may be kept.
+/// Joins values that overlap into one, so that no part of a value remains. It has the kind of the one that begins
+/// first, or, of two that are equal, the more specific one; it is kept only if all of them may be kept.
 fn joined(mut all: Vec<Found<'_>>) -> Vec<Found<'_>> {
     let vague = |kind: &str| kind == Kind::Secret.name();
     all.sort_by_key(|found| (found.range.start, std::cmp::Reverse(found.range.end), vague(found.kind)));

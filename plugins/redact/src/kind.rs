@@ -196,7 +196,7 @@ impl<'de> Deserialize<'de> for Kinds {
     }
 }
 
-/// Reports whether two names share a part that says something, as `stripe-token` and `stripe-key` do.
+/// Reports whether two names share a part that has a meaning, as `stripe-token` and `stripe-key` do.
 fn resembles(known: &str, given: &str) -> bool {
     let says = |part: &&str| part.len() > 3 && !["token", "number", "webhook"].contains(part);
     given.to_ascii_lowercase().split(['-', '_', ' ']).filter(says).any(|part| known.contains(part))

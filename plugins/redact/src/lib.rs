@@ -100,8 +100,8 @@ impl Rewriting<'_> {
         (!placeholders.is_empty()).then(|| splice(text, &placeholders))
     }
 
-    /// Returns what stands for a value from now on. Of a value that nobody gets back the vault learns nothing, and its
-    /// placeholder is the same for all values of its kind: one made from the value could be compared with guesses.
+    /// Returns the replacement for a value from now on. Of a value that nobody gets back the vault learns nothing, and
+    /// its placeholder is the same for all values of its kind: one made from the value could be compared with guesses.
     fn placeholder(&self, text: &str, found: &find::Found<'_>) -> Option<String> {
         if found.one_way {
             return Some(format!("[[{}:withheld]]", found.kind));

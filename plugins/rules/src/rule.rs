@@ -124,7 +124,7 @@ impl Rule {
         }
     }
 
-    /// Reports whether the rule looks at the arguments of a call of this tool.
+    /// Reports whether the rule reads the arguments of a call of this tool.
     pub(crate) fn reads_arguments(&self, subject: &Subject<'_, impl Call>) -> bool {
         matches!(self, Self::Table(table) if table.reads_arguments() && table.names_match(subject, Reading::Against))
     }

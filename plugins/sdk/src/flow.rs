@@ -14,20 +14,20 @@ pub const PRIVATE: &str = "private";
 /// `instructions = "mark"`. No result has it, only the session.
 pub const INSTRUCTIONS: &str = "instructions";
 
-/// The information flow of a call. The broker keeps what it needs for this only if a plugin asks for it, so it is apart
+/// The information flow of a call. The broker keeps the data for this only if a plugin asks for it, so it is separate
 /// from [`Call`].
 pub trait Flow {
     /// Returns the labels of the source: [`UNTRUSTED`], [`PRIVATE`], and those that the configuration names. They never
-    /// depend on what the source says.
+    /// depend on the source's claims.
     fn source_labels(&self) -> Vec<String>;
     /// Returns the ways in which the call can have an effect outside its source: `network`, `write`, and in later
     /// brokers others. Empty if the source can have none.
     fn effects(&self) -> Vec<String>;
     /// Returns the labels of all results that the session saw before this call.
     fn labels(&self) -> Vec<String>;
-    /// Reports whether the arguments come from nothing but what `origins` names: the broker has kept enough of the
-    /// results to find them, and no person has refused a call of the session. If not, treat the arguments as coming from
-    /// everything that the session has seen.
+    /// Reports whether the arguments come only from the results that `origins` names: the broker has kept enough of the
+    /// results to find them, and no person has refused a call of the session. If not, treat the arguments as coming
+    /// from everything that the session has seen.
     fn traced(&self) -> bool;
     /// Returns the earlier results from which values of the arguments came, the latest first.
     fn origins(&self) -> Vec<Origin>;

@@ -36,7 +36,7 @@ pub enum Value<'a> {
     Object(Vec<(Cow<'a, str>, Json<'a>)>),
 }
 
-/// An error that says where and why a text is not strict JSON.
+/// An error that tells where and why a text is not strict JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonError {
     /// The offset in bytes at which the error was found.
@@ -348,8 +348,8 @@ fn are_distinct(members: &[(Cow<'_, str>, Json<'_>)]) -> bool {
     members.iter().enumerate().all(|(at, (key, _))| others(at).iter().all(|(other, _)| key != other))
 }
 
-/// Returns how many leading bytes stand for themselves in a string. It works in blocks, which become
-/// vector instructions.
+/// Returns how many leading bytes need no escape in a string. It works in blocks, which become vector
+/// instructions.
 fn plain_run(bytes: &[u8]) -> usize {
     let ends = |b: u8| (b < b' ') | (b == b'"') | (b == b'\\');
     let (blocks, _) = bytes.as_chunks::<16>();

@@ -26,7 +26,7 @@
 //! ```
 //!
 //! Such a component imports only what it uses: no files, no clock, no environment. On any other target the same code is
-//! an ordinary library, and the [`fake`] module stands in for the broker in its tests.
+//! an ordinary library, and the [`fake`] module replaces the broker in its tests.
 //!
 //! An error or a panic in a policy, a transform or an approval plugin denies the call. The text and place of a panic are
 //! written to the operator's log; prefer an error, whose text the ledger can keep.

@@ -15,7 +15,7 @@
 //! assert_ne!(at_most_five(), Verdict::Pass);
 //! ```
 
-/// Returns the number of calls of the session until now, without this one, whatever became of them.
+/// Returns the number of calls of the session until now, without this one, whatever their outcome.
 #[must_use]
 pub fn calls() -> u32 {
     host::calls()
@@ -28,8 +28,8 @@ pub fn calls_of_item() -> u32 {
     host::calls_of_item()
 }
 
-/// A limit of the budget of a profile: `name` is `calls`, `bytes` or `time` (in milliseconds), `amount` the most that can be left, and
-/// `left` what was left when the call came.
+/// A limit of the budget of a profile: `name` is `calls`, `bytes` or `time` (in milliseconds), `amount` the most that
+/// can be left, and `left` the remainder when the call came.
 pub use host::BudgetLimit;
 
 /// Returns the limits of the budget of the caller's profile, which all of its callers share; none if the profile has no budget.

@@ -1,4 +1,4 @@
-//! Secrets that are recognised by where they stand: values behind a name such as `password`, and passwords in URLs.
+//! Secrets that are recognised by their place: values behind a name such as `password`, and passwords in URLs.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ const BARE: usize = 256;
 /// The most spaces between a scheme and credentials.
 const SPACES: usize = 16;
 
-/// The most bytes of the kind of a placeholder, and of what is behind its colon.
+/// The most bytes of the kind of a placeholder, and of the text behind its colon.
 const KIND: usize = 32;
 const NONCE: usize = 16;
 
@@ -127,7 +127,7 @@ pub(super) fn assignment(text: &str, sign: Range<usize>) -> Option<Step> {
     Some(Step { found: Some((kind, range)), past: sign.end })
 }
 
-/// The verbs of sentences that say a password, as in `the password is …`.
+/// The verbs of sentences that state a password, as in `the password is …`.
 const VERBS: [&[u8]; 6] = [b"is", b"ist", b"lautet", b"est", b"es", b"was"];
 
 /// Looks at a value that follows this word after a space if the word is a verb: `the password is value`.
@@ -189,8 +189,8 @@ fn with_slash(url: &[u8], authority: &[u8]) -> Option<(usize, usize)> {
     (at(url, host) == b'@' && is_word(at(url, host + 1))).then_some((user, host))
 }
 
-/// Returns what the words before an assignment say about the value behind it; of a sentence such as `the password is:` the
-/// last word but one.
+/// Returns what the words before an assignment tell about the value behind it; of a sentence such as `the password is:`
+/// the last word but one.
 fn assigned(text: &[u8]) -> Option<Named> {
     let text = before(text, text.len() - run_back(text, 2, |b| b == b' ' || b == b'\t'));
     let text = text.strip_suffix(b"\"").or_else(|| text.strip_suffix(b"'")).unwrap_or(text);
@@ -198,7 +198,7 @@ fn assigned(text: &[u8]) -> Option<Named> {
     named_by_end(text).or_else(|| sentence(text))
 }
 
-/// Returns what the word before a verb says, if the text ends with a verb and a password is what it is about.
+/// Returns what the word before a verb tells, if the text ends with a verb and is about a password.
 fn sentence(text: &[u8]) -> Option<Named> {
     if !matches!(text.last()?, b's' | b't') {
         return None;
@@ -210,7 +210,7 @@ fn sentence(text: &[u8]) -> Option<Named> {
     said.filter(|named| *named == Named::Password && !is_pass(name))
 }
 
-/// Returns what the name says with which a text ends.
+/// Returns what the name at the end of a text tells.
 fn named_by_end(text: &[u8]) -> Option<Named> {
     if !may_be_named(text) {
         return None;
@@ -235,7 +235,7 @@ fn may_be_named(name: &[u8]) -> bool {
     }
 }
 
-/// Returns what a name says about the value behind it, if it says anything.
+/// Returns what a name tells about the value behind it, if anything.
 fn named(name: &[u8]) -> Option<Named> {
     if !may_be_named(name) {
         return None;
@@ -343,7 +343,7 @@ fn secret(bytes: &[u8], range: Range<usize>, named: Named) -> Option<(Kind, Rang
     (random && !is_placeholder(value)).then_some((Kind::Secret, range))
 }
 
-/// Reports whether a value stands for another one: a variable, or a word that asks for a value.
+/// Reports whether a value is a placeholder for another one: a variable, or a word that asks for a value.
 fn is_placeholder(value: &[u8]) -> bool {
     let is_variable = match value {
         [b'$' | b'%', rest @ ..] => rest.iter().all(|b| is_word(*b) || b"{}()%".contains(b)),

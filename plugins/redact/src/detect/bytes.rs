@@ -93,7 +93,7 @@ pub(super) fn is_varied(bytes: &[u8]) -> bool {
     seen.count_ones() >= 4
 }
 
-/// The bytes that are looked at together: they become vector instructions.
+/// The bytes that are processed together: they become vector instructions.
 const BLOCK: usize = 16;
 
 /// Reports whether a byte is a small letter, a space or a comma. Nothing that is looked for consists only of these.

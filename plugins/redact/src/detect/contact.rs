@@ -66,7 +66,7 @@ const WORDS: [&str; 22] = [
     "телефон",
 ];
 
-/// Looks for a telephone number whose first digits are this word: with `+`, or near a word that says what it is.
+/// Looks for a telephone number whose first digits are this word: with `+`, or near a word that tells what it is.
 pub(super) fn phone(text: &[u8], word: &Range<usize>, context: &Context<'_>) -> Option<Step> {
     let lead = at(text, word.start.saturating_sub(1));
     let opens = lead == b'(' && word.start > 0;

@@ -229,8 +229,8 @@ fn putty(text: &str, word: &Range<usize>) -> Option<Step> {
 mod tests {
     use super::*;
 
-    /// Returns the ranges of the keys that begin with a word of the text. `again` says whether what was rejected is forgotten at
-    /// each word.
+    /// Returns the ranges of the keys that begin with a word of the text. `again` tells whether rejections are
+    /// forgotten at each word.
     fn keys(text: &[u8], again: bool) -> Vec<Range<usize>> {
         let (mut found, mut rejected, mut place) = (Vec::new(), RejectedRuns::default(), 0);
         while place < text.len() {

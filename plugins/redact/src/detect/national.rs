@@ -1,4 +1,4 @@
-//! National identifiers. Those whose form or check digits say little are only found near a word that names them.
+//! National identifiers. Those whose form or check digits prove little are only found near a word that names them.
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ fn words(kind: Kind) -> &'static [&'static str] {
 pub(super) fn number(written: &Written<'_>, range: &Range<usize>, context: &Context<'_>, kinds: Kinds) -> Option<Kind> {
     let digits = written.digits;
     let named = |kind: Kind| context.names(range, words(kind));
-    // Whether an identifier of this kind is right, if the kind is searched for and its form or a word near it says enough.
+    // Whether an identifier of this kind is right, if the kind is searched for and its form or a word near it proves enough.
     let is = |kind: Kind, enough: bool, right: fn(&[u8]) -> bool| {
         (kinds.has(kind) && right(digits) && (enough || named(kind))).then_some(kind)
     };

@@ -1,4 +1,4 @@
-//! Numbers: digits, possibly in groups. Cards, addresses, telephone numbers and identifiers are made of them.
+//! Numbers: digits, possibly in groups. Cards, addresses, telephone numbers and identifiers consist of them.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ const MIN: usize = 8;
 /// The most digits of a number.
 const DIGITS: usize = 20;
 
-/// A number as it is written, from the start of a word on.
+/// A number as written, from the start of a word on.
 #[derive(Default)]
 pub(super) struct Number {
     digits: [u8; DIGITS],
@@ -94,7 +94,7 @@ pub(super) fn find(text: &[u8], word: &Range<usize>, kinds: Kinds, context: &Con
     step.or_else(|| kinds.has(Kind::Phone).then(|| contact::phone(text, word, context)).flatten())
 }
 
-/// Reports whether a number has at least so many digits, in groups or not.
+/// Reports whether a number has at least this many digits, in groups or not.
 fn has_digits(text: &[u8], least: usize) -> bool {
     let (mut digits, mut gap) = (0, false);
     for b in text.iter().take(2 * least) {

@@ -1,4 +1,4 @@
-//! Counts what is found in the labelled set, and compares the table in the book with it.
+//! Counts the findings in the labelled set, and compares the table in the book with them.
 #![allow(clippy::disallowed_methods, reason = "a test, which reads UPDATE_GOLDEN")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,7 +65,7 @@ fn every_kind_is_in_the_labelled_set() {
     assert!(missing.is_empty(), "no value of {missing:?}");
 }
 
-/// Searches the whole set, and returns the counts and a list of what was wrong.
+/// Searches the whole set, and returns the counts and a list of the errors.
 fn counted() -> (Counts, String) {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("labelled");
     let plugin = redact(EVERYTHING);
@@ -155,8 +155,8 @@ fn filled(line: &str, seed: u64, is_json: bool) -> Vec<Labelled> {
     keys.into_iter().map(fill).collect()
 }
 
-/// Returns the table: for each kind, how many values there are, which part of them is found, and which part of what is replaced
-/// is a value.
+/// Returns the table: for each kind, the number of values, the share of them that is found, and the share of
+/// replacements that are values.
 fn table(counts: &Counts) -> String {
     let mut out = String::from(
         "| kind | values | recall | precision | hold-out: values | recall | precision |\n|---|--:|--:|--:|--:|--:|--:|\n",

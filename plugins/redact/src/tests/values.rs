@@ -4,7 +4,7 @@
 /// A generator of numbers with a seed (xorshift).
 pub(super) struct Random(u64);
 
-/// The forms of keys, as the services show them: `<A36>` stands for 36 letters and digits. See [`Random::filled`].
+/// The forms of keys, as the services show them: `<A36>` means 36 letters and digits. See [`Random::filled`].
 pub(super) const KEYS: [(&str, &[&str]); 77] = [
     ("adafruit-key", &["aio_<A28>"]),
     ("age-key", &["AGE-SECRET-KEY-1<U58>"]),
@@ -147,7 +147,7 @@ impl Random {
         out
     }
 
-    /// Returns a value of a kind. After a colon stands its form, if it has several.
+    /// Returns a value of a kind. Its form follows after a colon, if it has several.
     pub(super) fn value(&mut self, label: &str) -> String {
         if let Some((_, forms)) = KEYS.iter().find(|(kind, _)| *kind == label) {
             let form = forms[self.below(forms.len())];

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::tree::Arithmetic;
 use crate::arguments::Decimal;
 
-/// The digits with which every double is written apart from its neighbours. A fraction with more of them is no double.
+/// The digits with which every double is written apart from its neighbours. A fraction with more of them is not a double.
 const DOUBLE_DIGITS: usize = 17;
 
 /// The whole numbers from which on a double leaves some out.

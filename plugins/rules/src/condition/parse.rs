@@ -231,7 +231,7 @@ impl Parser {
         Node::new(Expr::Literal(constant), at)
     }
 
-    /// Reads what a name stands for: a variable, or a function with its arguments.
+    /// Reads what a name refers to: a variable, or a function with its arguments.
     fn named(&mut self, name: &str, at: usize) -> Result<Node, Fault> {
         if !self.take("(") {
             let bound = self.bound.iter().position(|bound| bound == name).map(Expr::Bound);

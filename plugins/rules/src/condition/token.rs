@@ -22,7 +22,7 @@ pub(super) enum Kind {
     End,
 }
 
-/// The symbols; a longer one stands before a shorter one that it begins with.
+/// The symbols; a longer one comes before a shorter one that it begins with.
 const SYMBOLS: [&str; 23] = [
     "&&", "||", "==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "/", "%", "!", "?", ":", ".", ",", "(", ")", "[", "]",
     "{",

@@ -39,7 +39,7 @@ pub(super) enum Expr {
     Size(Box<Node>),
     Text(TextTest, Box<[Node; 2]>),
     LowerAscii(Box<Node>),
-    /// A macro over a list or the keys of a map: its range, and what it does with each item.
+    /// A macro over a list or the keys of a map: its range, and its expression for each item.
     Macro(Macro, Box<[Node; 2]>),
 }
 
@@ -137,7 +137,7 @@ impl Node {
         if height > MAX_NESTING { Err(Fault::too_deep(at)) } else { Ok(Self { height, ..node }) }
     }
 
-    /// Reports whether a fact stands in this tree.
+    /// Reports whether a fact occurs in this tree.
     pub(super) fn reads(&self, fact: Fact) -> bool {
         matches!(self.expr, Expr::Fact(read) if read == fact) || self.parts().into_iter().any(|part| part.reads(fact))
     }
