@@ -1,4 +1,4 @@
-//! The time of one `add` call after another over standard streams: with a server written with rmcp alone; with
+//! The time of one `add` call after another over standard streams: with a server written only with rmcp; with
 //! `builtin:calculator` through the whole broker; and with that rmcp server through the broker, in a cell.
 //!
 //! ```text

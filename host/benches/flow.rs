@@ -127,7 +127,7 @@ fn flow_policy(runtime: &Runtime) -> Policy {
     runtime.block_on(plugins.policy(&config)).unwrap()
 }
 
-/// Measures the policy alone: what has to be looked up for it is measured above.
+/// Measures only the policy: the lookups for it are measured above.
 fn decision(criterion: &mut Criterion) {
     let runtime = one_thread();
     let policy = flow_policy(&runtime);
@@ -154,7 +154,7 @@ fn decision(criterion: &mut Criterion) {
     }
 }
 
-/// Returns the time of so many decisions, with a pause before each.
+/// Returns the time of this many decisions, with a pause before each.
 async fn decisions(policy: &Policy, view: &CallView, pause: Option<Duration>, times: u64) -> Duration {
     let mut spent = Duration::ZERO;
     for _ in 0..times {

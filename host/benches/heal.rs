@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 const SESSION: &str = "mcp-session-id";
 
-/// A legacy server that knows a single session: the one with the current number.
+/// Serves as a legacy server that knows a single session: the one with the current number.
 async fn serve(State(current): State<Arc<AtomicUsize>>, headers: HeaderMap, body: Bytes) -> Response {
     let request: Value = serde_json::from_slice(&body).unwrap_or_default();
     let now = current.load(Ordering::SeqCst).to_string();

@@ -88,7 +88,7 @@ async fn record(file: &Path) {
     Arc::into_inner(broker).unwrap().shutdown().await;
 }
 
-/// Returns the release binary, which stands beside the folder of this bench.
+/// Returns the release binary, which is next to the folder of this bench.
 fn program() -> std::path::PathBuf {
     let bench = std::env::current_exe().unwrap();
     bench.ancestors().nth(2).unwrap().join("portcullis")

@@ -214,8 +214,8 @@ impl Broker {
         self.inner.accept(items, by).await
     }
 
-    /// Applies the lock file as it is now to the sessions that are open: tools that it releases appear, and accepted
-    /// items are no longer asked about. New sessions and questions read it anyway.
+    /// Applies the current lock file to the open sessions: tools that it releases appear, and accepted items are no
+    /// longer asked about. New sessions and questions read it anyway.
     #[doc(hidden)]
     pub async fn apply_lock_file(&self) {
         self.inner.apply_lock_file().await;

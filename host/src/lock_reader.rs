@@ -19,7 +19,7 @@ impl LockReader {
         Arc::new(Self { kept: CachedLockfile::new(data_dir), turn: tokio::sync::Mutex::default() })
     }
 
-    /// Returns the lock file as it is now. Blocks no thread of the runtime.
+    /// Returns the current lock file. Blocks no thread of the runtime.
     ///
     /// # Errors
     /// If the file cannot be read or parsed.
@@ -31,7 +31,7 @@ impl LockReader {
         self.blocking(|reader| reader.kept.read()).await
     }
 
-    /// Returns the lock file as it is now. Blocks the thread if it has changed.
+    /// Returns the current lock file. Blocks the thread if it has changed.
     ///
     /// # Errors
     /// As for [`current`](Self::current).

@@ -196,7 +196,7 @@ struct SeenResults {
 }
 
 impl SeenResults {
-    /// Keeps a result. Returns its index if its fingerprints are to be taken.
+    /// Keeps a result. Returns its index if its fingerprints must be taken.
     fn keep(&mut self, result: SeenResult, counts: bool, too_large: bool) -> Option<u16> {
         self.count += u64::from(counts);
         if result.labels.is_empty() {
@@ -222,7 +222,7 @@ impl SeenResults {
         (!too_large).then_some(index)
     }
 
-    /// Takes the memory for one more result and so many fingerprints. Without room something is not kept.
+    /// Takes the memory for one more result and this many fingerprints. Without room something is not kept.
     fn take_room(&mut self, fingerprints: usize) -> bool {
         let Some(share) = &mut self.share else { return true };
         let bytes = (self.results.len() + 1) * RESULT_BYTES + self.fingerprints.bytes_with(fingerprints);

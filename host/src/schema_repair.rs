@@ -159,7 +159,7 @@ impl Repair {
         restore::restore(&self.plan, arguments)
     }
 
-    /// Returns a definition with the repaired schema in the place of its own, and everything else byte for byte.
+    /// Returns a definition with the repaired schema in place of its own, and everything else byte for byte.
     #[must_use]
     pub fn applied_to(&self, definition: Json) -> Json {
         let repaired = self.schema.as_ref().and_then(|schema| definition.with("inputSchema", schema));

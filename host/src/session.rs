@@ -103,7 +103,7 @@ pub struct ListPage {
     pub ttl_ms: u64,
     /// True if the list is the same for everybody who may ask this broker (2026-07-28, "Caching").
     pub public: bool,
-    /// The source's own result with an empty list in the place of its items, if there is only one source: it holds the
+    /// The source's own result with an empty list in place of its items, if there is only one source: it holds the
     /// result's other members.
     pub other_members: Option<Json>,
 }
@@ -197,7 +197,7 @@ impl Session {
             .await
     }
 
-    /// Answers a request of any method: the one entry for what an agent asks. `params` are as received, whole. The
+    /// Answers a request of any method: the one entry for what an agent asks. `params` are as received, in full. The
     /// configuration in force when the request arrives governs all of it, except that a subscription continues under
     /// each later one. Dropping the future cancels the call at its source and records that its outcome is unknown.
     #[doc(hidden)]
@@ -234,7 +234,7 @@ impl Session {
         tokio::spawn(async move { configured.follow_lists().await });
     }
 
-    /// Ends the agent's subscriptions, which would never end by themselves, so that the session can be closed.
+    /// Ends the agent's subscriptions, which would never end on their own, so that the session can be closed.
     #[doc(hidden)]
     pub fn end_listeners(&self) {
         self.agent_side.listeners.end();

@@ -79,7 +79,7 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     /// surely does not have it.
     async fn notify(&self, permit: Permit, client: &Arc<dyn SourceClient>) -> Result<(), SourceError>;
 
-    /// Delivers a notification that the broker itself wrote, if this session has a connection of its own.
+    /// Delivers a notification that the broker itself wrote, if this session has its own connection.
     fn queue_notification(&self, _session: &SessionId, _notification: Notification) {}
 
     /// Releases the state that is kept for a session that has ended.
@@ -116,8 +116,8 @@ pub trait Source: Send + Sync + std::fmt::Debug {
         Err(SourceError::Start(why.into()))
     }
 
-    /// Ends it for good: pending answers have [`DRAIN_DEADLINE`] to arrive, then the connections, and the processes if
-    /// there are any, end within [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE). Idempotent.
+    /// Ends it permanently: pending answers have [`DRAIN_DEADLINE`] to arrive, then the connections, and the processes
+    /// if there are any, end within [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE). Idempotent.
     async fn close(&self);
 }
 
@@ -296,8 +296,8 @@ pub struct ListedDefinitions {
     pub ttl_ms: u64,
     /// True if the source says that the list is the same for everybody.
     pub public: bool,
-    /// The source's result (of the first page) with an empty list in the place of its items, byte for byte: it holds
-    /// the result's other members. `None` if there is no such result.
+    /// The source's result (of the first page) with an empty list in place of its items, byte for byte: it holds the
+    /// result's other members. `None` if there is no such result.
     pub other_members: Option<Json>,
 }
 

@@ -1,4 +1,4 @@
-//! A target without a broker: the source alone, over its standard streams.
+//! A target without a broker: just the source, over its standard streams.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -22,7 +22,7 @@ impl Direct {
         let mut child = command.unwrap_or_else(|error| panic!("{source:?}: {error}; build it with --release --bins"));
         let input = child.stdin.take().unwrap();
         let output = BufReader::with_capacity(1 << 16, child.stdout.take().unwrap());
-        // On a thread of its own: a source that waits for its answer to be read does not read requests.
+        // On a separate thread: a source that waits for its answer to be read does not read requests.
         let (out, lines) = channel();
         std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| out.send(line)));
         Self { program: Program(child), input, lines }

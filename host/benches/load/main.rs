@@ -1,5 +1,5 @@
-//! Measures what a call costs from end to end: a closed loop of callers, against a source alone and through a broker in
-//! front of it.
+//! Measures what a call costs from end to end: a closed loop of callers, against a source directly and through a broker
+//! in front of it.
 //!
 //! ```text
 //! cargo build --release --bins && cargo bench --bench load -- [--seconds N] [--only WORD] [--data DIR]

@@ -15,7 +15,7 @@ pub(crate) struct Program(pub(crate) Child);
 pub(crate) struct Usage {
     pub(crate) cpu: Duration,
     pub(crate) peak_bytes: u64,
-    /// The times that a thread of the process gave its processor to another, or had to.
+    /// The times that a thread of the process gave up its processor, voluntarily or not.
     pub(crate) switches: u64,
     /// The system calls that write: to sockets, pipes and files. Those that send to a socket do not count.
     pub(crate) writes: u64,

@@ -214,7 +214,7 @@ impl Inner {
         Ok(context.lock.change(accept).await?)
     }
 
-    /// Applies the lock file as it is now to the sessions that are open.
+    /// Applies the current lock file to the open sessions.
     pub(super) async fn apply_lock_file(&self) {
         for session in self.live_sessions() {
             session.apply_lock_file().await;

@@ -93,7 +93,7 @@ impl Broker {
             sessions.retain(|_, session| session.strong_count() > 0);
             sessions.insert(session.caller().session.clone(), Arc::downgrade(&session));
         }
-        // The configuration may have been replaced before the session was among those that are told.
+        // The configuration may have been replaced before the session was among those that are notified.
         session.reconfigure(|| self.inner.context());
         Ok(session)
     }

@@ -17,7 +17,7 @@ use crate::gate::{AnswerRoute, GivenAnswer, InboxError};
 use crate::ledger::{Event, EventKind, LedgerTrouble};
 use crate::name::ProfileName;
 
-/// The longest time that a source may take to come back before the operator is told that it is not connected yet: less
+/// The longest time that a source may take to come back before the operator learns that it is not connected yet: less
 /// than [`control::DEADLINE`](crate::control::DEADLINE).
 const RESTART_TIMEOUT: Duration = Duration::from_secs(8);
 

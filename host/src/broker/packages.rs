@@ -1,4 +1,4 @@
-//! The packages of `npx` and `uvx` sources: installed beforehand, compared with their registries, pinned anew.
+//! The packages of `npx` and `uvx` sources: installed beforehand, compared with their registries, pinned again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The schema of Cedar policies: how `builtin:cedar` represents a call, with the types that the tools' input schemas
 //! give the arguments.
 //!
-//! What has no type in Cedar is left out, with a comment; a policy that reads it does not agree with the schema.
+//! Anything without a type in Cedar is left out, with a comment; a policy that reads it does not agree with the schema.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -36,8 +36,8 @@ impl Broker {
         schema(&tools)
     }
 
-    /// Returns the policies in Cedar that do not agree with a schema. Policies that are configured with a schema of
-    /// their own have been checked against that one.
+    /// Returns the policies in Cedar that do not agree with a schema. Policies that are configured with their own
+    /// schema have been checked against that one.
     ///
     /// # Errors
     /// [`PluginError`] if the plugin cannot be loaded.

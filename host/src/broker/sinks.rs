@@ -73,7 +73,7 @@ pub(super) async fn load(
     for (index, sink) in config.sinks.iter().enumerate() {
         let file = default_sink_file(&data_dir, index);
         let made = plugins.sink(sink, &file).await;
-        // The others are servers, and in a list of their own.
+        // The others are servers, in a separate list.
         let made = made.map_err(|error| BuildError::of_listed(config, "`[[sinks]]` with a `plugin`", index, error))?;
         let has_file = sink.file.is_some() || matches!(sink.plugin, PluginRef::Native(_));
         let what = ConfiguredSink::Plugin(sink.clone(), made.identity().clone(), (!has_file).then_some(file));

@@ -70,7 +70,7 @@ impl StoredDescription {
         stored_json::read(&path(data_dir, source), MAX_BYTES)
     }
 
-    /// Keeps the description for the next start, in the place of an earlier one. One that is too long is not kept.
+    /// Keeps the description for the next start, replacing an earlier one. One that is too long is not kept.
     ///
     /// # Errors
     /// If the file cannot be written.

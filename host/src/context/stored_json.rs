@@ -20,7 +20,7 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path, max: u64) -> Option<T> {
     serde_json::from_slice(&text).ok()
 }
 
-/// Stores a value in the place of the one before, and makes the folder of the file. A value of more than `max` bytes is
+/// Stores a value, replacing the earlier one, and creates the folder of the file. A value of more than `max` bytes is
 /// not stored.
 ///
 /// # Errors

@@ -142,7 +142,7 @@ impl Upstream {
         let built = builder.build().await;
         let usable = built.is_ok();
         let built = match built {
-            // A part of the program that is missing is a fault of the program, and is away for good.
+            // A missing part of the program is a fault of the program, and stays missing.
             Err(error) if !config.required && !matches!(error, BuildError::NativeMissing { .. }) => {
                 let cause = error.to_string();
                 tracing::warn!(source = %config.name, "this source is missing: {}", escape_hidden(&cause));

@@ -64,7 +64,7 @@ use crate::shared_limit::SharedLimit;
 /// The path at which the protocol is served.
 pub const MCP_PATH: &str = "/mcp";
 
-/// The path at which metrics are read, with a token of their own, if one is configured.
+/// The path at which metrics are read, with a separate token, if one is configured.
 pub const METRICS_PATH: &str = "/metrics";
 
 /// The media type of metrics.

@@ -56,7 +56,7 @@ pub(crate) enum NextStep {
     Work(CallWork),
 }
 
-/// One agent on a connection of its own (stdio). Its first request but `ping` that is not refused decides the era.
+/// One agent on its own connection (stdio). Its first request but `ping` that is not refused decides the era.
 pub(crate) struct AgentConnection {
     backend: Arc<dyn Backend>,
     profile: ProfileName,
@@ -69,7 +69,7 @@ enum State {
     Fresh,
     Legacy(LegacyConversation),
     Modern {
-        /// A session for each description that the agent has sent of itself.
+        /// A session for each description of itself that the agent has sent.
         handles: Vec<(agent::Agent, SessionHandle)>,
         calls: OpenCalls,
     },

@@ -61,10 +61,9 @@ pub async fn serve_stdio(
     serve(Arc::new(broker), profile, input, output, max).await
 }
 
-/// Returns a stream on which an MCP client in this program uses a session of its own, such as that of `rmcp`. The
-/// client opens the session by its first message, under this profile and for this principal; dropping the stream closes
-/// it, and the stream ends when the broker shuts down. Sessions of the same principal share what people answered for
-/// it.
+/// Returns a stream on which an MCP client in this program uses its own session, such as that of `rmcp`. The client
+/// opens the session by its first message, under this profile and for this principal; dropping the stream closes it,
+/// and the stream ends when the broker shuts down. Sessions of the same principal share what people answered for it.
 ///
 /// # Example
 /// ```

@@ -229,7 +229,7 @@ impl Inbox {
             return Err(InboxError::OutOfBand);
         }
         let (coverage, approve) = (pending.coverage(answer, route)?, answer.approve);
-        // Runs in a task of its own: an answer that has begun is recorded and announced even if its giver goes away.
+        // Runs in a separate task: an answer that has begun is recorded and announced even if its giver goes away.
         let (open, by, events) = (self.open.clone(), by.to_owned(), self.events.clone());
         let settled = tokio::spawn(async move {
             let question = Arc::new(pending.summary());
@@ -310,8 +310,8 @@ impl Inbox {
             "question": pending.id(), "method": method, "tool": tool, "source": source, "principal": principal,
             "profile": profile, "client": client, "reasons": reasons,
         });
-        // Runs in a task of its own: a question that can be seen is recorded and announced, and expires, even if the
-        // call that opened it is given up.
+        // Runs in a separate task: a question that can be seen is recorded and announced, and expires, even if the call
+        // that opened it is given up.
         let (open, events, opened) = (Arc::clone(&self.open), self.events.clone(), Arc::clone(&pending));
         let recorded = tokio::spawn(async move {
             if let Err(error) = opened.terms.ledger.append(opened.event(EventKind::CallAsked, body)).await {

@@ -19,7 +19,7 @@ pub(super) struct DecisionTrail {
     pub(super) entries: Vec<EventBody>,
     /// The amount of detail that the ledger keeps of the plugins' messages.
     pub(super) record: Detail,
-    /// The information flow that they were told of, if one of them can ask for it.
+    /// The information flow that they were given, if one of them can ask for it.
     pub(super) flow: Option<Arc<TracedCall>>,
     /// The vault, while plugins see values that the agent does not see. In their messages these are hidden again.
     pub(super) revealed: Option<Arc<SessionVault>>,

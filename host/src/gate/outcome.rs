@@ -66,7 +66,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Returns the agent's answer to its source with values in the places of placeholders, if the source may have any. The
+    /// Returns the agent's answer to its source with values in place of placeholders, if the source may have any. The
     /// policies judge it with them too.
     pub(super) async fn restore_answer(
         &self,

@@ -25,7 +25,7 @@ use crate::protocol::{Answer, Json, Method, Notification};
 use crate::provenance::SourceFlow;
 use portcullis_core::testing::view;
 
-/// A gate without plugins over a ledger of its own, and one session.
+/// A gate without plugins over its own ledger, and one session.
 struct Bench {
     gate: Arc<Gate>,
     inbox: Arc<Inbox>,
@@ -80,7 +80,7 @@ impl Bench {
         Call { id: CallId::new(), caller, item, params, arguments, risk, ..call }
     }
 
-    /// Admits a call as a task of its own, so that it can wait and be dropped.
+    /// Admits a call as a separate task, so that it can wait and be dropped.
     fn admit(&self, params: &str, approve: Approve, elicitation: Elicitation) -> Admitting {
         self.admit_accepted(params, approve, elicitation, Acceptance::Unknown)
     }

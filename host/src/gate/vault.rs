@@ -57,8 +57,8 @@ pub struct SessionVault {
 #[derive(Default)]
 struct HiddenValues {
     by_placeholder: HashMap<Arc<str>, Arc<Value>>,
-    /// The placeholders by what they stand for. The same value of another source has a placeholder of its own: with a
-    /// common one a source could find out which of its guesses another source holds.
+    /// The placeholders by what they stand for. The same value of another source has its own placeholder: with a common
+    /// one a source could find out which of its guesses another source holds.
     by_value: HashMap<Arc<Value>, Arc<str>>,
     /// The usage of each source.
     of_sources: HashMap<SourceName, Usage>,

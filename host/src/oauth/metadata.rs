@@ -128,8 +128,8 @@ fn covers(id: &Url, url: &Url) -> bool {
     id.fragment().is_none() && id.origin() == url.origin() && below
 }
 
-/// Returns the description that the authorization server `issuer` gives of itself. `chosen` is true if a person named the
-/// issuer, and false if the source did.
+/// Returns the authorization server `issuer`'s description of itself. `chosen` is true if a person named the issuer,
+/// and false if the source did.
 pub(crate) async fn server(
     http: &OAuthHttp,
     issuer: &str,

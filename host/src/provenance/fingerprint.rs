@@ -233,7 +233,7 @@ impl<'a, 'key, F: FnMut(u64)> TextScan<'a, 'key, F> {
             return;
         }
         let begin = std::mem::replace(&mut self.word, now);
-        // Arguments have no pairs, but for phrases, which are read on their own.
+        // Arguments have no pairs, except for phrases, which are read separately.
         if self.to.positions == Positions::Every8th
             && let Some(pair) = key.end_pair(&mut self.pair, begin, now)
         {

@@ -55,7 +55,7 @@ impl TracedCall {
         })
     }
 
-    /// Describes the same call, whose source gets these arguments with values in the places of placeholders: it comes from
+    /// Describes the same call, whose source gets these arguments with values in place of placeholders: it comes from
     /// whatever either form comes from.
     #[must_use]
     pub(crate) fn with_values(&self, arguments: &Json) -> Arc<Self> {

@@ -184,8 +184,9 @@ impl ObjectPlan {
         }
     }
 
-    /// Reads `a.b.c` as a path if every part but the last names an object, and the last a member of it. A part may have
-    /// dots of its own, so each dot may be the end of the first part that comes early enough for the name of a member.
+    /// Reads `a.b.c` as a path if every part but the last names an object, and the last a member of it. A part may
+    /// itself contain dots, so each dot may be the end of the first part that comes early enough for the name of a
+    /// member.
     fn dotted(&self, key: &str, steps: &mut WorkBudget) -> Option<Vec<String>> {
         let dots = key.match_indices('.').filter(|_| !self.open);
         let dots = dots.map(|(dot, _)| dot).take_while(|dot| *dot <= self.longest_name);

@@ -102,7 +102,7 @@ impl ConfiguredSession {
         let Notification { method, params } = notification;
         let params = params.unwrap_or_else(Json::empty_object);
         let mut request = SessionRequest::new(self, method, params, Arc::new(NoAgent));
-        // The source that asked is told how its question proceeds; no person is asked about that again.
+        // The source that asked learns how its question proceeds; no person is asked about that again.
         let asked = is_of_a_question(&request.method);
         let target = if asked {
             self.asked_by(&request.method, request.params.as_json()).map_err(refused)?

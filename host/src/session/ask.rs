@@ -41,7 +41,7 @@ const SECRET_ALONE: [&str; 5] = ["pin", "cvv", "cvc", "otp", "ssn"];
 /// answers.
 const MAX_ASKING_BYTES: usize = 8 * 1024 * 1024;
 
-/// The largest number of questions in one result. Each is a call of its own, with its records.
+/// The largest number of questions in one result. Each is a separate call, with its records.
 pub(super) const MAX_QUESTIONS: usize = 64;
 
 impl ConfiguredSession {

@@ -36,7 +36,7 @@ use crate::sync::{Mutex, MutexGuard};
 /// The agent's side of a session: its identity, the channels to it, and its unfinished work.
 pub(super) struct AgentState {
     pub(super) session: Weak<Session>,
-    /// The caller as the session was opened. Each configuration has a trust level of its own for it.
+    /// The caller as the session was opened. Each configuration has its own trust level for it.
     pub(super) opened_by: Caller,
     pub(super) agent: Agent,
     pub(super) continuations: Arc<Continuations>,

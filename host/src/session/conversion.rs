@@ -255,7 +255,7 @@ fn with_structured_text(result: Json, changes: &mut Changes) -> Json {
     result.with("content", &Json::of(&blocks)).unwrap_or(result)
 }
 
-/// Returns a block, a message or a content with a text in the place of its images.
+/// Returns a block, a message or a content with a text in place of its images.
 fn without_image(block: Json, changes: &mut Changes) -> Json {
     // A message of a prompt has one block, or a list of them.
     if let Some(content) = block.get("content") {

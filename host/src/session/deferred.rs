@@ -1,5 +1,5 @@
-//! Three tools in the place of all: an agent finds what it needs, reads its definition, and calls it. Definitions cost
-//! a model nothing until then. A tool that is called this way is judged and recorded like any other call, under its own
+//! Three tools in place of all: an agent finds what it needs, reads its definition, and calls it. Definitions cost a
+//! model nothing until then. A tool that is called this way is judged and recorded like any other call, under its own
 //! name.
 
 use std::sync::{Arc, LazyLock};

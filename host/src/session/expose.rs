@@ -5,7 +5,7 @@ use crate::catalog::exposed_uri;
 use crate::config::{Naming, SourceConfig};
 use crate::protocol::{Answer, Json, Method, Notification};
 
-/// Rewrites an answer to a request of this method. A result may be large: it is copied once, or not at all.
+/// Rewrites an answer to a request of this method. A result may be large: it is copied at most once.
 pub(super) fn answer(method: &Method, config: &SourceConfig, answer: Answer) -> Answer {
     let Answer::Result(result) = answer else { return answer };
     if config.names == Naming::Plain {

@@ -52,7 +52,7 @@ impl<'a> GateInput<'a> {
             // A question goes to the agent, whom no cell holds.
             harmless_cell: false,
             flow: &session.continuations.flow,
-            // What is sent to the agent is the source's own.
+            // The messages sent to the agent are the source's own.
             source_flow: session.context.gate.reads_flow().then(|| upstream.flow_to_agent()),
             peer,
             counts: None,

@@ -1,6 +1,6 @@
 //! A tool of a group: its members are called one after the other, until one has answered.
 //!
-//! Each attempt is a call of its own, under the member's own identity, definition and risk: policies, questions, intent
+//! Each attempt is a separate call, under the member's own identity, definition and risk: policies, questions, intent
 //! and outcome are about that member. Any answer ends the search, even an error or a refusal. The next member is called
 //! only if the one before surely never had the call, or if both say that doing it twice does no harm and a person has
 //! accepted that.

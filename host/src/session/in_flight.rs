@@ -83,7 +83,7 @@ impl InFlightCall {
         self.about.params.as_json().as_bytes().len()
     }
 
-    /// Goes on for another request, which brought the agent's answers: it has a token and a log level of its own.
+    /// Continues for another request, which brought the agent's answers: it has its own token and log level.
     pub(super) fn go_on_for(&mut self, params: &Params) {
         self.wants.progress.set(params.progress_token());
         self.wants.log_level = Wants::log_level(params);

@@ -20,8 +20,8 @@ impl ConfiguredSession {
         self.context.admitted(&self.caller.profile).any(|(upstream, _)| upstream.config.name == *source)
     }
 
-    /// Waits for some work of a request. Meanwhile the agent is told of each step of the installations for which the
-    /// work may wait, if it listens to progress. Cancellation: as of the work.
+    /// Waits for some work of a request. Meanwhile the agent is notified of each step of the installations for which
+    /// the work may wait, if it listens to progress. Cancellation: as of the work.
     pub(super) fn report_installations_during<'a, T: Send + 'a>(
         &'a self,
         token: Option<Json>,

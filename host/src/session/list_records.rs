@@ -1,7 +1,7 @@
 //! The ledger's records of what the sources of a session list, and of how that changes.
 //!
-//! A source can change its lists all the time, and needs no call for it. So the first record of a kind is whole, and a
-//! later one is short. Those that follow soon after another become one, and how many there were is a number in it.
+//! A source can change its lists all the time, and needs no call for it. So the first record of a kind is complete, and
+//! a later one is short. Those that follow soon after another become one, and how many there were is a number in it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -135,7 +135,7 @@ impl MergedRecord {
         for (key, value) in body {
             match value {
                 Value::Array(items) => self.add_items(key, items),
-                // What the record itself left out.
+                // The part that the record itself left out.
                 Value::Number(further) if key == "further" => self.left_out += further.as_u64().unwrap_or(0),
                 value => drop(self.body.insert(key, value)),
             }

@@ -89,7 +89,7 @@ impl Session {
 }
 
 impl SessionRequest<'_> {
-    /// Returns the subscription that the request opens, with a span of its own for the collector.
+    /// Returns the subscription that the request opens, with its own span for the collector.
     pub(super) fn into_subscription(mut self) -> OpenedSubscription {
         let span = self.trace();
         OpenedSubscription { params: self.params.as_json().clone(), peer: self.peer, span }

@@ -215,7 +215,7 @@ impl SessionCatalog {
         missing.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// Returns the result of asking each source, with newer results in the place of some.
+    /// Returns the result of asking each source, with newer results in place of some.
     pub(super) fn with_newer_results(&self, other: Vec<ListResult>) -> Vec<ListResult> {
         let mut answered = self.answered.clone();
         for (upstream, listed) in other {

@@ -102,8 +102,8 @@ impl PendingRound {
         (!edits.is_empty()).then(|| Json::empty_object().edited(&edits)).flatten()
     }
 
-    /// Reports whether a request already brings answers to all questions, as a source without state of its own would
-    /// take them. They pass the gate like any answer, each behind its question.
+    /// Reports whether a request already brings answers to all questions, as a source without its own state would take
+    /// them. They pass the gate like any answer, each behind its question.
     pub(super) fn is_answered_by(&self, params: &Params) -> bool {
         let brought = params.input_responses().filter(|_| !self.questions.is_empty());
         brought.is_some_and(|brought| self.questions.iter().all(|question| brought.get(&question.key).is_some()))

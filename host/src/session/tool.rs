@@ -81,7 +81,7 @@ impl ToolResult {
         self.0.get("isError").is_some_and(|value| value.is_true())
     }
 
-    /// Returns the text parts of the content, one after the other on lines of their own; empty if there are none.
+    /// Returns the text parts of the content, one after the other on separate lines; empty if there are none.
     #[must_use]
     pub fn text(&self) -> String {
         let parts = self.content();

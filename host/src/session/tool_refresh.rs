@@ -1,7 +1,7 @@
 //! Refreshes the tools of a session when a source says that they have changed, or when an absent source comes back.
 //!
 //! A session keeps the tools that it began with, with three exceptions: a source with `discovery = "live"` is asked
-//! again, a modern agent may subscribe to every change, and a source that the session had to begin without is added
+//! again, a modern agent may subscribe to every change, and a source that was missing when the session began is added
 //! when it is there. The agent is told only that its list has changed. Calls in flight keep the definitions that they
 //! began with. Each source is asked separately: none waits for another.
 
@@ -111,8 +111,8 @@ impl ConfiguredSession {
         });
     }
 
-    /// Arranges for the sources that the session had to begin without to be added: when they answer, if they are still
-    /// being asked, and at once, if they are connected again.
+    /// Arranges for the sources that were missing when the session began to be added: when they answer, if they are
+    /// still being asked, and at once, if they are connected again.
     pub(super) fn add_absent_later(&self, tools: &SessionCatalog, pending: Vec<PendingSource>) {
         let is_pending =
             |upstream: &Upstream| pending.iter().any(|pending| pending.upstream.config.name == upstream.config.name);

@@ -10,7 +10,7 @@ use crate::name::SourceName;
 use crate::sync::Mutex;
 
 /// The largest number of subscriptions that one legacy session can have at modern sources: one for each resource, and
-/// one for the lists of each source. Each has a stream of its own.
+/// one for the lists of each source. Each has its own stream.
 const MAX_FOLLOWS: usize = 64;
 
 /// The subscriptions of the broker at sources.

@@ -201,7 +201,7 @@ impl Source for ComponentSource {
     }
 }
 
-/// A failure of the component, whose detail may contain its own words.
+/// Returns the cause of a failure of the component, whose detail may contain its own words.
 fn cause(text: String, PluginFailure { code, detail }: PluginFailure) -> Cause {
     Cause::own(format!("{text}{code}")).said(": ", detail, "")
 }

@@ -311,7 +311,7 @@ impl McpConnection {
         }
     }
 
-    /// Reports whether a legacy source keeps state for each client, so that each session needs a connection of its own.
+    /// Reports whether a legacy source keeps state for each client, so that each session needs its own connection.
     pub(crate) fn keeps_state(&self) -> bool {
         !self.is_modern() && handshake::keeps_state(&self.agreed.capabilities)
     }

@@ -8,7 +8,7 @@ use crate::config::{Config, PluginConfig, PluginRef, most_similar};
 use crate::item::{Item, ItemKind};
 use crate::protocol::Method;
 
-/// The principals of callers without a name of their own.
+/// The principals of callers without their own name.
 const NAMELESS: [&str; 4] = ["token", "local", "cli", "anonymous"];
 
 /// The prefix of the principals that an issuer's tokens give, which nobody lists.
@@ -61,7 +61,7 @@ fn words_without_effect(tokens: &[(usize, Token<'_>)]) -> Vec<String> {
         let known: BTreeSet<&str> = match (of, attribute) {
             ("principal", "trust") => TrustLevel::ALL.map(TrustLevel::as_str).into(),
             ("context", "risk") => [Risk::Harmless, Risk::Risky].map(Risk::as_str).into(),
-            // A source may have methods of its own, but none that looks like one of the protocol.
+            // A source may have its own methods, but none that looks like one of the protocol.
             ("context", "method") => match Method::from(word.as_str()) {
                 unknown @ Method::Unknown(_) if unknown.is_reserved() => BTreeSet::new(),
                 _ => return None,

@@ -73,7 +73,7 @@ impl WebhookMessage {
     }
 }
 
-/// A server that is told of questions.
+/// A server that is notified of questions.
 pub(super) struct Webhook {
     server: HttpReceiver,
     key: Vec<u8>,

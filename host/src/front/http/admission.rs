@@ -1,5 +1,5 @@
-//! Admission: who calls, and under which profile. A caller holds one of the broker's own tokens, or one that the
-//! configured issuer gave it; or the program that mounts the front identifies it.
+//! Admission: the caller, and its profile. A caller holds one of the broker's own tokens, or one that the configured
+//! issuer gave it; or the program that mounts the front identifies it.
 //!
 //! A caller's token goes no further than this. No source ever sees it.
 
@@ -25,9 +25,9 @@ const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 /// The principal of every caller where no token is asked for.
 const ANYBODY: &str = "anonymous";
 
-/// A caller whom the program that mounts the front has authenticated itself, such as by a login of its own. Put it into
-/// the extensions of a request, and [`HttpService`](super::HttpService) asks for no token. Nobody can send extensions
-/// over a network.
+/// A caller whom the program that mounts the front has itself authenticated, such as by its own login. Put it into the
+/// extensions of a request, and [`HttpService`](super::HttpService) asks for no token. Nobody can send extensions over
+/// a network.
 ///
 /// Sessions are bound to the principal and the profile. Calls run under the profile with which the front was mounted
 /// if [`Self::profile`] names no other.

@@ -1,4 +1,4 @@
-//! Questions over HTTP: a person reads those that are open, and answers them, with a token of their own.
+//! Questions over HTTP: a person reads those that are open, and answers them, with a personal token.
 
 use std::sync::Arc;
 

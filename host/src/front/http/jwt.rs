@@ -160,7 +160,7 @@ impl JwtVerifier {
         let stale = self.keys().find(header, STALE);
         let _turn = match (turn, stale) {
             (Some(turn), _) => turn,
-            // Another task requests them, and the issuer may take long to answer, or not answer at all.
+            // Another task requests them, and the issuer may take long to answer, or never answer.
             (None, Some(key)) => return Ok(key),
             (None, None) => self.turn.lock().await,
         };

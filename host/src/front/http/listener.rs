@@ -55,7 +55,7 @@ pub(crate) async fn serve(listener: TcpListener, shared: &Arc<FrontShared>, shut
                 }
             },
             () = connections.ended(), if connections.len() > 0 => {}
-            // The calls of a session go on when its connections are gone.
+            // The calls of a session continue when its connections are gone.
             _ = tick.tick(), if connections.len() > 0 || shared.sessions.any() => {
                 connections.tick();
                 if let Some(tokens) = shared.admission.changed_tokens() {

@@ -134,7 +134,7 @@ async fn modern_request(
     }
     shared.admission.confirm(caller)?;
     let (out, messages) = MessageSender::queue(shared.room(caller));
-    // Ids need to be unique only among the requests of one stream, and this request has a stream of its own.
+    // Ids need to be unique only among the requests of one stream, and this request has its own stream.
     match modern::serve(&handle, &client, request, &out, &shared.calls.stream()) {
         NextStep::Work(work) => Ok(reply::work(work, out, messages, None, session).await),
         NextStep::Answer(answer) => Ok(reply::json(reply::modern_status(&answer), answer)),

@@ -45,12 +45,11 @@ pub struct HttpService {
 }
 
 impl HttpFront {
-    /// Returns the front as a service, for a program that has an HTTP server of its own. It answers at `/mcp`,
-    /// `/healthz`, `/metrics` and `/approvals` below the path at which it is mounted, and checks what
-    /// [`HttpFront::bind`] checks: the `Host` of a request must be a loopback name with the port of `listen`, or one of
-    /// `hosts` under `[serve]`, its `Origin` one of `origins`, and its token one of those that `[serve]` names. A
-    /// request whose extensions hold an [`AuthenticatedCaller`] needs no token. `listen` names where the program
-    /// listens; nothing is bound to it.
+    /// Returns the front as a service, for a program that has its own HTTP server. It answers at `/mcp`, `/healthz`,
+    /// `/metrics` and `/approvals` below the path at which it is mounted, and checks what [`HttpFront::bind`] checks:
+    /// the `Host` of a request must be a loopback name with the port of `listen`, or one of `hosts` under `[serve]`,
+    /// its `Origin` one of `origins`, and its token one of those that `[serve]` names. A request whose extensions hold
+    /// an [`AuthenticatedCaller`] needs no token. `listen` names where the program listens; nothing is bound to it.
     ///
     /// Limits on connections, heads and time are those of the program's server. The ledger records the peer of a
     /// request that is turned away if the server adds `ConnectInfo<SocketAddr>` to it, and otherwise `0.0.0.0`. With

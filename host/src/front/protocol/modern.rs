@@ -57,7 +57,7 @@ pub(crate) fn serve(
     if request.method.is_removed_from_modern() {
         return NextStep::Answer(method_not_found(request));
     }
-    // In this era a server sends no requests of its own, so no answer is ever awaited.
+    // In this era a server sends no requests, so no answer is ever awaited.
     let channel = AgentChannel::new(out.clone(), client, OpenQuestions::default(), Some(request.id.clone()));
     handle.serve(Era::Modern, request, channel, calls)
 }

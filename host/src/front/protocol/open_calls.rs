@@ -29,7 +29,7 @@ struct Shared {
 type CallMap = HashMap<(u64, Id), Option<oneshot::Sender<()>>>;
 
 impl OpenCalls {
-    /// Returns a handle to the same calls for another stream, which has ids of its own.
+    /// Returns a handle to the same calls for another stream, which has its own ids.
     pub(crate) fn stream(&self) -> Self {
         let stream = self.shared.last_stream.fetch_add(1, Ordering::Relaxed) + 1;
         Self { shared: self.shared.clone(), stream }

@@ -3,7 +3,7 @@
 use super::super::excerpt::{excerpt, shorten_strings};
 use crate::protocol::Json;
 
-/// The largest arguments, in bytes, that lists and events show whole. Each parses the shown part into a tree, which
+/// The largest arguments, in bytes, that lists and events show in full. Each parses the shown part into a tree, which
 /// takes many times its bytes, and up to 256 questions are open.
 const MAX_LISTED_BYTES: usize = 16 * 1024;
 
@@ -11,7 +11,7 @@ const MAX_LISTED_BYTES: usize = 16 * 1024;
 const MAX_STRING: usize = 200;
 
 /// The most characters to show of arguments that are too large even with shortened strings: with four bytes each they
-/// take as much as arguments that are shown whole.
+/// take as much as arguments that are shown in full.
 const MAX_TEXT: usize = MAX_LISTED_BYTES / 4;
 
 /// The largest arguments, in bytes, that are parsed into a tree for the one question that is shown.

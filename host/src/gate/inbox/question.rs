@@ -160,14 +160,14 @@ impl OpenQuestion {
         offered(&self.terms.offer)
     }
 
-    /// Returns the question as it is now: how long it stays open, and how many calls wait for its answer. Large
-    /// arguments are cut.
+    /// Returns the current question: how long it stays open, and how many calls wait for its answer. Large arguments
+    /// are cut.
     pub(super) fn summary(&self) -> Question {
         let (arguments, cut) = self.terms.arguments.listed();
         self.shown(arguments, cut)
     }
 
-    /// Returns the question as it is now, with the shown part of its arguments.
+    /// Returns the current question, with the shown part of its arguments.
     pub(super) fn shown(&self, arguments: Value, cut: bool) -> Question {
         let waiting = self.waiting.load(Ordering::SeqCst);
         Question { arguments, cut, waiting, expires_in: self.expires_in(), ..self.terms.summary.clone() }
@@ -233,7 +233,7 @@ pub(in crate::gate) fn offered(offer: &Offer) -> Vec<&'static str> {
     offer.scopes.iter().map(|scope| scope.as_str()).chain(hour).collect()
 }
 
-/// Reports whether an answer can end after an hour. One that ends sooner anyway needs no end of its own.
+/// Reports whether an answer can end after an hour. One that ends sooner anyway needs no separate end.
 fn offers_an_hour(offer: &Offer) -> bool {
     lasting(offer).is_some() && offer.valid_for > HOUR_SECONDS
 }

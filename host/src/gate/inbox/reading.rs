@@ -1,4 +1,4 @@
-//! The open questions as people read them: the list, and one question as a whole.
+//! The open questions as people read them: the list, and one question in full.
 
 use serde_json::{Value, json};
 

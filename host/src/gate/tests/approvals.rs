@@ -71,7 +71,7 @@ async fn a_retry_answers_for_its_own_arguments_once() {
     let bench = Bench::new().await;
     let state = input_required(&bench, CALL).await;
     let try_with = |params: String| bench.admit(&params, Approve::Always, Elicitation::InputRequired);
-    // Another call under the same state is a question of its own, and the first stays open.
+    // Another call under the same state is a separate question, and the first stays open.
     assert!(matches!(try_with(retry("/b", &state)).await.unwrap(), Err(CallRefusal::InputRequired(_))));
     assert_eq!(bench.inbox.list().len(), 2);
     assert_eq!(code(try_with(retry("/a", "forged")).await.unwrap()), "request-state");

@@ -29,7 +29,7 @@ async fn at_its_end(world: &World) {
 async fn brokers_that_renew_at_once_use_a_refresh_token_once() {
     let world = World::friendly().await;
     at_its_end(&world).await;
-    // Each bearer acts as a broker of its own, and each requests the token twice at once.
+    // Each bearer acts as a separate broker, and each requests the token twice at once.
     let bearers: Vec<_> = (0..8).map(|_| bearer(&world)).collect();
     let tokens = join_all(bearers.iter().chain(&bearers).map(|bearer| bearer.token())).await;
     for token in tokens {

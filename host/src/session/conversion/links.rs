@@ -208,7 +208,7 @@ impl Rewriting<'_> {
         at + length
     }
 
-    /// Puts this text in the place of the bytes at this offset, and counts a link.
+    /// Replaces the bytes at this offset with this text, and counts a link.
     fn put(&mut self, at: usize, new: &str, replaced: usize) {
         self.copy(at);
         self.out.push_str(new);

@@ -15,7 +15,7 @@ pub(super) struct PlacedString<'a> {
 /// The shortest line of data, except the last one.
 const DATA_LINE: usize = 32;
 
-/// What the lists and objects around a place are parts of.
+/// The members that the lists and objects around a place belong to.
 #[derive(Clone, Copy, Default)]
 struct Around {
     icons: bool,

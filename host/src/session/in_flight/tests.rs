@@ -67,7 +67,7 @@ impl AgentPeer for RecordingAgent {
     }
 }
 
-/// A session of a broker with one source, which is never called.
+/// Returns a session of a broker with one source, which is never called.
 async fn session(folder: &std::path::Path) -> (Broker, Arc<ConfiguredSession>, Arc<Upstream>) {
     let text = "[sources.calc]\ncomponent = \"builtin:calculator\"";
     let config = Config::parse(text, &folder.join("portcullis.toml")).unwrap();

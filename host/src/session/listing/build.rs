@@ -86,7 +86,7 @@ impl ConfiguredSession {
                 self.record_repaired(upstream, &upstream.repair_schemas(&list.items).await);
             }
         }
-        // Boxed as a type of its own, as the compiler limits the nesting of futures.
+        // Boxed as a separate type, as the compiler limits the nesting of futures.
         let decided: BoxFuture<'_, _> = Box::pin(self.decide(&catalog, contested, &offered, &lock));
         let DecidedItems { shown, hidden, off } = decided.await;
         if first {

@@ -292,7 +292,7 @@ async fn a_store_is_the_profiles_own_and_outlives_the_source() {
         answer
     };
     let source = load().await;
-    // 200 calls at once, each in an instance of its own, and no write is lost.
+    // 200 calls at once, each in its own instance, and no write is lost.
     let calls =
         (0..200).map(|n| say(&source, "mine", "remember", json!({ "entity": "it", "observations": [format!("{n}")] })));
     for answer in futures_util::future::join_all(calls).await {

@@ -87,7 +87,7 @@ async fn read(shared: &Arc<TransportShared>, mut response: HttpResponse, mut eve
         StreamEnd::Closed(why) => why,
         StreamEnd::Answered => return,
     };
-    // What the server did with open requests is not known; the stream cannot be resumed.
+    // The effect of open requests at the server is not known; the stream cannot be resumed.
     shared.deliver(Err(TransportError::Closed(why.clone()))).await;
     shared.end(why);
 }

@@ -1,4 +1,4 @@
-//! Messages over streamable HTTP: each one is a POST of its own, each answer comes back on that POST.
+//! Messages over streamable HTTP: each one is a separate POST, each answer comes back on that POST.
 //!
 //! Legacy (up to 2025-11-25): `initialize` may open a session, which every later request names and DELETE ends; a GET
 //! listens for messages that the server sends on its own. Modern (2026-07-28): there is no session, and dropping a POST

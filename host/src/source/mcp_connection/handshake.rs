@@ -81,7 +81,7 @@ impl Default for HandshakeResult {
 }
 
 impl HandshakeResult {
-    /// Returns the result with parts of its own, so that the rest of the source's answer is released.
+    /// Returns the result with its own parts, so that the rest of the source's answer is released.
     ///
     /// # Errors
     /// [`SourceError::Protocol`] if the parts have more than [`MAX_SELF_DESCRIPTION_BYTES`].

@@ -1,5 +1,5 @@
-//! Limits how many requests of a source are put to the agent at once, and by a token bucket how fast. Each is a call of
-//! its own, with its records, so that a source which asks without end would fill the disk of the ledger.
+//! Limits how many requests of a source are put to the agent at once, and by a token bucket how fast. Each is a
+//! separate call, with its records, so that a source which asks without end would fill the disk of the ledger.
 
 use std::time::Duration;
 

@@ -44,7 +44,7 @@ impl SourceInput {
 
     /// Writes a line, which is given without its line feed.
     ///
-    /// Cancellation: the line is written whole or not at all.
+    /// Cancellation: the line is written completely or not at all.
     ///
     /// # Errors
     /// [`NotWritten`]. If a part was written before the source failed, that is not an error: its effect in the source

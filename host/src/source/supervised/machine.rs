@@ -59,7 +59,7 @@ pub(super) enum ConnectionEvent {
     TimedOut(u32),
     /// The operator asked for a new connection.
     Restarted,
-    /// The slot was stopped for good.
+    /// The slot was stopped permanently.
     Stopped,
 }
 

@@ -342,7 +342,7 @@ impl ConnectionSlot {
         state.driver = Some(start(before, connection));
     }
 
-    /// Stops the slot for good: awaited answers have `drain_time` to arrive. Idempotent.
+    /// Stops the slot permanently: awaited answers have `drain_time` to arrive. Idempotent.
     pub(super) async fn stop(&self, drain_time: Duration) {
         let (driver, connection) = self.stop_driver("stopped");
         if let Some(driver) = driver {

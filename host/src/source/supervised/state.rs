@@ -318,7 +318,7 @@ impl<D> SupervisorState<D> {
         std::iter::once(&self.shared).chain(self.shared_by_legacy.get())
     }
 
-    /// Reports whether it is already known that this client needs a connection of its own.
+    /// Reports whether it is already known that this client needs its own connection.
     fn cannot_share(&self, client: &Arc<dyn SourceClient>) -> bool {
         let declares = || self.stateful.load(Ordering::Relaxed) || client.capabilities() != Json::empty_object();
         client.session().is_some() && self.eras.is_legacy_for(&**client) && declares()

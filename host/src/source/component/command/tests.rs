@@ -19,7 +19,7 @@ use crate::source::RedactedValues;
 use crate::source::Source as _;
 use crate::source::testing::{no_client, permit, silent, supervision, text};
 
-/// A command with a folder of its own, in which it may read `open` and write `drop`.
+/// A command with its own folder, in which it may read `open` and write `drop`.
 struct Bench {
     dir: tempfile::TempDir,
     source: CommandSource,
