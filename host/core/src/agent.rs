@@ -56,7 +56,7 @@ impl Agent {
         }
     }
 
-    /// Returns the capabilities that sources may be told: all of them, but without `sampling` if the profile does not
+    /// Returns the capabilities that sources may learn: all of them, but without `sampling` if the profile does not
     /// allow the use of the agent's model.
     pub fn shared(&self, sampling: bool) -> Json {
         if sampling { self.capabilities.clone() } else { self.capabilities.without("sampling") }

@@ -99,7 +99,7 @@ pub struct Caller {
     pub client: Arc<str>,
 }
 
-/// The number of an attempt at a tool of a group. Each attempt is a call of its own.
+/// The number of an attempt at a tool of a group. Each attempt is a separate call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupAttempt {
     /// The number, from one on.

@@ -21,11 +21,11 @@ use crate::limits::MAX_TOOLS_PER_SOURCE;
 use crate::protocol::Method;
 use crate::sync::{Mutex, MutexGuard};
 
-/// The label value for what has no series of its own: methods that are not in `METHODS`, tools beyond the limit, and
-/// tools that their source has removed.
+/// The label value for everything without its own series: methods that are not in `METHODS`, tools beyond the limit,
+/// and tools that their source has removed.
 const OTHER: &str = "_other";
 
-/// The methods that have a series of their own, in each source.
+/// The methods that have their own series, in each source.
 const METHODS: [Method; 14] = [
     Method::ToolsCall,
     Method::PromptsGet,
@@ -131,7 +131,7 @@ pub struct SeriesLink(OnceLock<Arc<Series>>);
 pub struct LabelledSeries {
     /// The method, as the protocol writes it.
     pub method: Arc<str>,
-    /// The exposed name, for a tool that has a series of its own.
+    /// The exposed name, for a tool that has its own series.
     pub tool: Option<Arc<str>>,
     /// The counts and durations of these calls.
     pub series: Arc<Series>,

@@ -204,8 +204,7 @@ impl TrustStore {
     }
 
     /// Returns the data folders of trusted configurations that are inside one of `folders`: absolute paths without
-    /// links. No record changes, whatever is in the place of a folder: a source that may only read there has put
-    /// nothing there.
+    /// links. No record changes, whatever replaces a folder: a source that may only read there has put nothing there.
     ///
     /// # Errors
     /// If the state folder cannot be used.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::sync::Mutex;
 
-/// The most names that are counted by themselves. An agent may choose the names of resources, of 8 KiB each, so that not
+/// The most names that are counted separately. An agent may choose the names of resources, of 8 KiB each, so that not
 /// the names are kept but their hashes.
 const MAX_NAMES: usize = 10_000;
 
@@ -31,7 +31,7 @@ struct Counts {
     /// The calls by the hash of a name. Its key is random, so that nobody can find two names that have the same.
     by_name: HashMap<u64, u32>,
     names: RandomState,
-    /// The calls of items that are not counted by themselves.
+    /// The calls of items that are not counted separately.
     others: u32,
 }
 

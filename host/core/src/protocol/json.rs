@@ -155,7 +155,7 @@ impl Json {
         self.as_str() == "true"
     }
 
-    /// Returns the value in a buffer of its own, which holds nothing else.
+    /// Returns the value in a separate buffer, which holds nothing else.
     #[doc(hidden)]
     #[must_use]
     pub fn detached(&self) -> Self {

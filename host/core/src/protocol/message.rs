@@ -37,7 +37,7 @@ pub fn reserve_for_message(buffer: &mut Vec<u8>, more: usize, limit: usize) {
     }
 }
 
-/// The size in bytes from which a buffer is large: allocators give it pages of its own.
+/// The size in bytes from which a buffer is large: allocators give it separate pages.
 const LARGE_BUFFER_BYTES: usize = 1024 * 1024;
 
 /// The longest request id, in bytes of JSON text. An id is echoed, and kept while its call is in flight.
@@ -192,7 +192,7 @@ impl Message {
         Bytes::from(line)
     }
 
-    /// Returns the line of [`to_line`](Self::to_line) in pieces. A large payload is a piece of its own that shares the
+    /// Returns the line of [`to_line`](Self::to_line) in pieces. A large payload is a separate piece that shares the
     /// buffer in which it was received, so that passing it on needs no second buffer.
     #[must_use]
     pub fn to_chunks(&self) -> Vec<Bytes> {

@@ -83,8 +83,8 @@ fn made(folder: &File) -> Option<u64> {
     u64::try_from(made.duration_since(std::time::UNIX_EPOCH).ok()?.as_nanos()).ok()
 }
 
-/// Writes a `.gitignore` into a new data folder: it is usually in a project, and has secrets and a record of its own.
-/// The lock file is left to be committed. An existing file is left unchanged.
+/// Writes a `.gitignore` into a new data folder: it is usually in a project, and holds secrets and its own record. The
+/// lock file is left to be committed. An existing file is left unchanged.
 ///
 /// # Errors
 /// If it cannot be written.

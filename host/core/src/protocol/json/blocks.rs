@@ -157,7 +157,7 @@ impl Surrogates {
         if (0xd800..0xdc00).contains(&unit) {
             self.wanted = Some(at + 6);
         }
-        // The second half of a pair is not a character of its own.
+        // The second half of a pair is not a separate character.
         Some(if low { 5 } else { 4 })
     }
 
@@ -174,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    /// The facts that a parser finds which reads byte after byte. The text begins after the opening quote.
+    /// Returns the facts that a byte-by-byte parser finds. The text begins after the opening quote.
     fn expected(text: &str) -> Option<StringFacts> {
         let whole = format!("\"{text}");
         let mut values = serde_json::Deserializer::from_str(&whole).into_iter::<&serde_json::value::RawValue>();

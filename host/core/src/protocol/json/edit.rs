@@ -81,7 +81,7 @@ impl Json {
         self.without_all(&[key])
     }
 
-    /// Like [`Json::without`] for several keys in one pass.
+    /// Works like [`Json::without`] for several keys in one pass.
     #[doc(hidden)]
     #[must_use]
     pub fn without_all(&self, keys: &[&str]) -> Self {
