@@ -56,7 +56,7 @@ impl EventBody {
         Self { values: String::with_capacity(INITIAL_BYTES), members: Vec::with_capacity(INITIAL_MEMBERS), error: None }
     }
 
-    /// Sets a fact, in the place of an earlier one with this key.
+    /// Sets a fact, replacing an earlier one with this key.
     pub fn set(&mut self, key: impl Into<Cow<'static, str>>, fact: impl Fact) {
         let start = self.values.len();
         if let Err(error) = fact.write(&mut self.values) {

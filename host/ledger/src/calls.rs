@@ -69,7 +69,7 @@ impl RecordedOutcome {
         Self::Abandoned,
     ];
 
-    /// Returns the word for the outcome, as it is serialised.
+    /// Returns the word for the outcome, as serialised.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

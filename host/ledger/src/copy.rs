@@ -24,7 +24,7 @@ impl LedgerFiles {
     ///
     /// # Errors
     /// [`LedgerError::Missing`] if there is no ledger; [`LedgerError::File`] if an earlier version wrote a part of it
-    /// in its format, which has no files of its own; otherwise the [`LedgerError`] that occurred.
+    /// in its format, which has no separate files; otherwise the [`LedgerError`] that occurred.
     pub fn of(data_dir: &Path) -> Result<Self, LedgerError> {
         let storage = Segments::new(data_dir, StorageLimits::default());
         let nothing_is_removed = storage.lock_for_reading()?;

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::storage::{ChainPosition, Storage};
 use super::{Ledger, LedgerError};
 
-/// The maximum record text in one batch, in bytes; a larger record is a batch of its own.
+/// The maximum record text in one batch, in bytes; a larger record is a separate batch.
 const MAX_BATCH_BYTES: usize = 1024 * 1024;
 
 /// The place in the chain of each sink's next record, so that a batch need not be looked for from the beginning.

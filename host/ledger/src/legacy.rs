@@ -21,7 +21,7 @@ pub(super) fn tip(conn: &Connection, chain: &str) -> rusqlite::Result<Option<Cha
     conn.prepare_cached(sql)?.query_row([chain], tip).optional()
 }
 
-/// Returns the chains that have an end of their own or a seal there.
+/// Returns the chains that have their own end or a seal there.
 pub(super) fn ended(conn: &Connection) -> rusqlite::Result<HashSet<String>> {
     // The last conditions let SQLite use the index, which omits the two kinds that every call has.
     let sql = "SELECT chain FROM events WHERE kind = 'broker.stopped' AND kind NOT IN ('call.intent', 'tool.completed') \

@@ -170,10 +170,10 @@ impl Event {
         self
     }
 
-    /// Prepares everything except the place in the chain, so that the writer's thread only has to concatenate and hash.
-    /// `config` is the digest of the configuration under which it happened; records of the ledger itself have none.
-    /// An intent, a refusal, a deferral or an outcome is recorded whatever its payloads are:
-    /// [reduced](EventBody::reduced) if need be.
+    /// Prepares everything except the place in the chain, so that the writer's thread must only concatenate and hash.
+    /// `config` is the digest of the configuration under which it happened; records of the ledger itself have none. An
+    /// intent, a refusal, a deferral or an outcome is recorded whatever its payloads are: [reduced](EventBody::reduced)
+    /// if need be.
     pub(super) fn draft(self, config: Option<&Arc<str>>) -> Result<UnchainedRecord, LedgerError> {
         let is_of_call = matches!(
             self.kind,

@@ -25,7 +25,7 @@ pub struct CallFilter<'a> {
     pub profile: Option<&'a str>,
     /// The source that was called.
     pub source: Option<&'a str>,
-    /// What the name of the item must meet.
+    /// The condition on the name of the item.
     pub item: Option<&'a dyn Fn(&str) -> bool>,
     /// The outcome.
     pub outcome: Option<RecordedOutcome>,

@@ -183,7 +183,7 @@ fn characters(content: &str) -> usize {
     while let Some(at) = memchr::memchr(b'\\', rest) {
         let escape = rest.get(at + 1..).unwrap_or_default();
         let (length, surplus) = match escape {
-            // The second half of a surrogate pair is not a character of its own.
+            // The second half of a surrogate pair is not a separate character.
             [b'u', b'd' | b'D', b'c'..=b'f' | b'C'..=b'F', ..] => (5, 6),
             [b'u', ..] => (5, 5),
             _ => (1, 1),

@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(MerkleTree::of(6, removed.roots()[..1].to_vec()), None);
     }
 
-    /// The definition of RFC 9162, section 2.1.1, word for word.
+    /// Follows the definition of RFC 9162, section 2.1.1, word for word.
     fn defined(records: &[RecordHash]) -> RecordHash {
         match records {
             [] => Sha256::digest([]).into(),

@@ -1,4 +1,4 @@
-//! A data key: it encrypts the bodies of one day, each with a nonce of its own (ChaCha20-Poly1305, RFC 8439).
+//! A data key: it encrypts the bodies of one day, each with its own nonce (ChaCha20-Poly1305, RFC 8439).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

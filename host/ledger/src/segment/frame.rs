@@ -154,7 +154,7 @@ impl FrameHeader {
         Ok(records)
     }
 
-    /// Returns the hashes of a frame's records; none if they are not whole.
+    /// Returns the hashes of a frame's records; none if they are incomplete.
     pub(super) fn hashes<'a>(&self, rest: &'a [u8]) -> &'a [RecordHash] {
         rest.get(..self.count * size_of::<RecordHash>()).unwrap_or_default().as_chunks().0
     }

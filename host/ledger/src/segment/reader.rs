@@ -317,7 +317,7 @@ impl SegmentFile {
                             at += 1;
                         }
                     }
-                    // No crash leaves so many.
+                    // No crash leaves this many.
                     if false_starts > MAX_FALSE_STARTS {
                         return Ok(true);
                     }

@@ -5,7 +5,7 @@ use super::*;
 /// Longer than any write.
 const ALWAYS: Duration = Duration::from_secs(3600);
 
-/// A ledger for which writes of up to this time are quick, and its storage.
+/// Returns a ledger for which writes of up to this time are quick, and its storage.
 async fn faulty(dir: &Path, quick: Duration) -> (Arc<FaultyStorage>, Ledger) {
     let (storage, setup) = FaultyStorage::new(dir);
     let retry = Duration::from_millis(20);

@@ -19,7 +19,7 @@ impl Signed {
         self.data.path()
     }
 
-    /// The user's state folder, which is made with the key.
+    /// Returns the user's state folder, which is made with the key.
     fn state(&self) -> PathBuf {
         self.state.path().join("portcullis")
     }

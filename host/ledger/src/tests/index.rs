@@ -93,7 +93,7 @@ async fn an_index_that_says_something_else_than_the_records_is_found_and_made_ag
 async fn a_ledger_is_read_where_nothing_can_be_written() {
     let dir = folder();
     closed(dir.path(), 5).await;
-    // A folder in the place of the index cannot be opened as a file, whichever user runs this.
+    // A folder in place of the index cannot be opened as a file, whichever user runs this.
     std::fs::create_dir(index::path(dir.path())).unwrap();
     assert_eq!(records(dir.path()).len(), 7);
 }

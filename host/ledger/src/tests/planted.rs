@@ -1,4 +1,4 @@
-//! A data folder that came with a cloned repository or an archive: links, devices and pipes in the place of files.
+//! A data folder that came with a cloned repository or an archive: links, devices and pipes in place of files.
 
 use std::fs;
 use std::os::unix::fs::symlink;

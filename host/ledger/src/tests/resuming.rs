@@ -5,7 +5,7 @@ use super::writing::wait_for_end;
 use super::*;
 use crate::verify::verify_in;
 
-/// A storage whose segments end early, so that a short chain has several.
+/// Returns a storage whose segments end early, so that a short chain has several.
 fn small(dir: &Path) -> Arc<dyn Storage> {
     Arc::new(Segments::new(dir, StorageLimits { segment: Some(2000), ..StorageLimits::default() }))
 }
@@ -33,7 +33,7 @@ fn verify_again(dir: &Path, state: &Path) -> Verification {
     found
 }
 
-/// The user's state folder, which is made private.
+/// Returns the user's state folder, which is made private.
 fn state_in(folder: &TempDir) -> PathBuf {
     folder.path().join("portcullis")
 }

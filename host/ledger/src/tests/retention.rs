@@ -33,7 +33,7 @@ fn left(dir: &Path, chain: &str) -> RemovedRecords {
     segments(dir).removed(chain).unwrap().unwrap()
 }
 
-/// The names of the files that hold records of a chain.
+/// Returns the names of the files that hold records of a chain.
 fn files(dir: &Path, chain: &str) -> Vec<String> {
     let names = crate::files::names_in(&segment::folder(dir)).unwrap();
     names.into_iter().filter(|name| name.starts_with(chain) && name.ends_with(".records")).collect()

@@ -56,7 +56,7 @@ struct Job {
     answer: SyncSender<Result<Found, LedgerError>>,
 }
 
-/// What the caller takes next: something that was found, or will be.
+/// The next item for the caller: a finding, or a pending one.
 enum Next {
     Found(Found),
     Checked(Receiver<Result<Found, LedgerError>>),
