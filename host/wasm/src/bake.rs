@@ -56,7 +56,7 @@ pub(crate) async fn bake<W: World>(
     configured.map_err(|reason| BakeError::Start(InstantiateError::Refused(reason)))?;
 
     let _armed = arm(&mut store, CallLimits::START);
-    // Whole memories are read here; they have a limit of their own.
+    // Whole memories are read here; they have their own limit.
     store.set_hostcall_fuel(usize::MAX);
     let mut state = Readable { store, instance, memories: HashMap::new(), failed: None };
     let baked = wizer.snapshot_component(&context, &mut state).await?;

@@ -26,7 +26,7 @@ pub(super) fn configured<W: World>(
         // It has a clock and random numbers, so two starts may differ.
         return Ok(None);
     }
-    // A component may be a plugin of several kinds, and each of them has a `configure` of its own.
+    // A component may be a plugin of several kinds, and each of them has its own `configure`.
     let digest = Digest::of(format!("{} {} {settings}", W::EXPORT, wasm.digest).as_bytes());
     let code = CodeKey::Configured(digest);
     if let Some(component) = host.loaded.get(code) {

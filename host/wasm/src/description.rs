@@ -139,7 +139,7 @@ mod section {
         PluginDescription::of(wasm)?.map_or(Ok(()), |description| description.check(&wasm.plugin, settings))
     }
 
-    /// Returns a component or core module with this description, in the place of one that was added before.
+    /// Returns a component or core module with this description, replacing one that was added before.
     ///
     /// # Errors
     /// [`PluginError::NotAComponent`], or [`PluginError::Description`] if the JSON is not a description.

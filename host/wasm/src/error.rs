@@ -308,7 +308,7 @@ pub enum FailureCode {
     Output,
     /// It called the host more often than one call may.
     HostCalls,
-    /// It returned an error of its own, or the file of a sink cannot be written.
+    /// It returned an error, or the file of a sink cannot be written.
     Error,
     /// No slot, instance or descriptor became free in time.
     Busy,

@@ -39,7 +39,7 @@ pub(crate) struct GuestState {
     configured: bool,
 }
 
-/// A limit that the host itself enforces, by an error of its own.
+/// A limit that the host itself enforces, by its own error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 enum Exceeded {
     #[error("it wanted more than {} MiB of memory", .0 >> 20)]

@@ -1,7 +1,7 @@
 //! Policies and sinks that the embedding program provides, written in Rust.
 //!
-//! They do not run in a sandbox: they are as trusted as the program. What they decide passes the same gate, in the
-//! order of the configuration, and the ledger names them `native:NAME`.
+//! They do not run in a sandbox: they are as trusted as the program. Their decisions pass the same gate, in the order
+//! of the configuration, and the ledger names them `native:NAME`.
 
 use std::any::Any;
 use std::collections::BTreeMap;

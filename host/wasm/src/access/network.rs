@@ -80,7 +80,7 @@ impl WasiHttpHooks for InstanceNetwork {
         let egress = self.0.as_ref().map(|ways| Arc::clone(&ways.egress)).ok_or(Error::HttpRequestDenied);
         Box::new(async move {
             let sent = async move { egress?.send(outgoing(request)?).await.map_err(refusal) };
-            // A request without a timeout of its own is bounded by the timeout of the call.
+            // A request without its own timeout is bounded by the timeout of the call.
             let response = match options.and_then(|options| options.first_byte_timeout) {
                 Some(limit) => timeout(limit, sent).await.unwrap_or(Err(Error::HttpResponseTimeout)),
                 None => sent.await,

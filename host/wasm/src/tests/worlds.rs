@@ -189,7 +189,7 @@ async fn calls_of_one_session_come_one_after_the_other() {
 
 #[tokio::test]
 async fn beyond_the_limit_the_least_recently_used_session_ends() {
-    // A host of its own, because sessions of other sources count.
+    // A separate host, because sessions of other sources count.
     let host = PluginHost::new(None).unwrap();
     let (plugin, settings) = (PluginRef::Path(guest("counter")), json!({ "state": true }));
     let access = ComponentAccess { instances: limits::SOURCE_INSTANCES_MOST, ..ComponentAccess::default() };
