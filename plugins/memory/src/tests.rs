@@ -10,7 +10,7 @@ fn call(tool: &str, arguments: Value) -> String {
     answer["content"][0]["text"].as_str().unwrap().to_owned()
 }
 
-// Each test has a thread of its own, and each thread a store of its own.
+// Each test has its own thread, and each thread its own store.
 
 #[test]
 fn what_is_remembered_is_recalled_and_added_to() {

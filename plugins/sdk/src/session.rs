@@ -1,4 +1,4 @@
-//! What the agent has done before in the session of the call that a policy judges.
+//! The agent's earlier activity in the session of the call that a policy judges.
 //!
 //! A policy that calls these functions imports `session`, which needs no grant. `portcullis replay` cannot judge by it.
 //! Outside a component both numbers are those of [`fake::set_session_calls`](crate::fake::set_session_calls), and 0 without it; the

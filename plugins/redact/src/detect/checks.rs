@@ -10,7 +10,7 @@ pub(super) fn weighted(digits: &[u8], weights: &[u32]) -> u32 {
     digits.iter().zip(weights).map(|(digit, weight)| value(*digit) * weight).sum()
 }
 
-/// Luhn: of the digits from the end, every second is doubled.
+/// Checks by Luhn: from the end, every second digit is doubled.
 pub(super) fn luhn(digits: &[u8]) -> bool {
     let counted = |(i, digit): (usize, &u8)| match value(*digit) {
         d if i % 2 == 0 => d,
@@ -28,7 +28,7 @@ pub(super) fn remainder_97(text: impl Iterator<Item = u8>) -> u32 {
     })
 }
 
-/// ISO 7064, modulo 11 and 10, as for the German tax number.
+/// Checks by ISO 7064, modulo 11 and 10, as for the German tax number.
 pub(super) fn mod_11_10(digits: &[u8]) -> bool {
     let Some((check, body)) = digits.split_last() else { return false };
     let product = body.iter().fold(10, |product, digit| {
@@ -38,7 +38,7 @@ pub(super) fn mod_11_10(digits: &[u8]) -> bool {
     (11 - product) % 10 == value(*check)
 }
 
-/// Verhoeff: the digits are elements of the symmetry group of a pentagon.
+/// Checks by Verhoeff: the digits are elements of the symmetry group of a pentagon.
 pub(super) fn verhoeff(digits: &[u8]) -> bool {
     const STEPS: [u32; 10] = [1, 5, 7, 6, 2, 8, 3, 0, 9, 4];
     let multiply = |a: u32, b: u32| match (a < 5, b < 5) {

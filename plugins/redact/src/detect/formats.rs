@@ -1,4 +1,4 @@
-//! The keys of services that begin with a text of their own.
+//! The keys of services that begin with a specific text.
 
 use super::super::kind::Kind::{self, *};
 use super::bytes::{BASE64, DIGIT, HEX, JOINT, LOWER, UPPER, WORD};

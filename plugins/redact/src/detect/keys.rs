@@ -66,8 +66,8 @@ impl RejectedRuns {
     }
 }
 
-/// Looks for a value with a form of its own that begins with this word, which `next` follows. `seen` has the classes of the word,
-/// and `rejected` belongs to the text.
+/// Looks for a value with a known form that begins with this word, which `next` follows. `seen` has the classes of the
+/// word, and `rejected` belongs to the text.
 pub(super) fn find(text: &str, word: &Range<usize>, seen: u16, next: u8, rejected: &mut RejectedRuns) -> Option<Step> {
     let bytes = text.as_bytes();
     let step = prefixed(bytes, word, rejected).or_else(|| marked(bytes, word, next));

@@ -8,7 +8,7 @@ use super::checks::{luhn, mod_11_10, month_and_day, remainder_97, verhoeff, weig
 use super::number::Written;
 use super::{Context, Step};
 
-/// The words that name an identifier, in lower case.
+/// Returns the words that name an identifier, in lower case.
 fn words(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::BrCnpj => &["cnpj"],
@@ -137,7 +137,7 @@ fn is_nhs(digits: &[u8]) -> bool {
     (11 - weighted(digits, &[10, 9, 8, 7, 6, 5, 4, 3, 2]) % 11) % 11 == digit(digits, 9)
 }
 
-/// A Swedish number: the date of birth, from whose years the century may be left out, and a check digit.
+/// Checks a Swedish number: the date of birth, possibly without the century, and a check digit.
 fn is_swedish(digits: &[u8]) -> bool {
     let short = from(digits, digits.len().saturating_sub(10));
     let century = digits.len() == 10 || digits.starts_with(b"19") || digits.starts_with(b"20");
@@ -161,7 +161,7 @@ fn is_aadhaar(digits: &[u8]) -> bool {
     at(digits, 0) >= b'2' && verhoeff(digits)
 }
 
-/// A German tax number: of the first ten digits, one occurs twice or three times.
+/// Checks a German tax number: of the first ten digits, one occurs twice or three times.
 fn is_german(digits: &[u8]) -> bool {
     let mut counts = [0_u8; 10];
     for d in digits.iter().take(10) {
@@ -198,7 +198,7 @@ fn is_ahv(digits: &[u8]) -> bool {
     digits.starts_with(b"756") && weighted(digits, &[1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1]).is_multiple_of(10)
 }
 
-/// A French number: sex, year, month, place of birth, a number, and a key.
+/// Checks a French number: sex, year, month, place of birth, a number, and a key.
 fn is_nir(digits: &[u8]) -> bool {
     let Some((body, key)) = digits.split_at_checked(13) else { return false };
     let month = number_of(body.get(3..5).unwrap_or_default());

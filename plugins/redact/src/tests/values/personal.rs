@@ -183,7 +183,7 @@ impl Random {
         iban.as_bytes().chunks(4).map(|group| std::str::from_utf8(group).unwrap()).collect::<Vec<_>>().join(" ")
     }
 
-    /// A German tax number: of ten digits one occurs twice and one never.
+    /// Returns a German tax number: of ten digits one occurs twice and one never.
     fn german(&mut self) -> String {
         let mut pool: Vec<usize> = (0..10).collect();
         pool.remove(self.below(10));
@@ -246,7 +246,7 @@ fn weigh(text: &str, weights: &[u32]) -> u32 {
     digits(text).zip(weights).map(|(d, weight)| d * weight).sum()
 }
 
-/// The check digit of a CPF: the weights fall from `first` to 2.
+/// Returns the check digit of a CPF: the weights fall from `first` to 2.
 fn mod_11(body: &str, first: u32) -> u32 {
     let sum: u32 = digits(body).zip((2..=first).rev()).map(|(d, weight)| d * weight).sum();
     match sum % 11 {
@@ -255,7 +255,7 @@ fn mod_11(body: &str, first: u32) -> u32 {
     }
 }
 
-/// The digit that makes a number right by Luhn.
+/// Returns the digit that makes a number right by Luhn.
 fn luhn(body: &str) -> u32 {
     let doubled = |d: u32| d * 2 / 10 + d * 2 % 10;
     let sum: u32 = digits(body).rev().enumerate().map(|(i, d)| if i % 2 == 0 { doubled(d) } else { d }).sum();
