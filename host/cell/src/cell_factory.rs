@@ -176,8 +176,8 @@ impl CellFactory {
     }
 
     /// Serves the sockets inside a cell that lead to the declared names. In a cell that may reach nothing, only the
-    /// resolver is served, so that a program fails at once and its lookups are recorded. Returns `None` for a cell that
-    /// has no network of its own. Attempts also go to `recording`, and hosts that are not declared to `refused`.
+    /// resolver is served, so that a program fails at once and its lookups are recorded. Returns `None` for a cell
+    /// without its own network. Attempts also go to `recording`, and hosts that are not declared to `refused`.
     pub fn serve(
         &self,
         source: &SourceName,

@@ -91,7 +91,7 @@ impl CellProcess {
         (*self.ended.borrow()).is_some_and(|end| end.status.is_some_and(|status| status.success()))
     }
 
-    /// Waits for a cell that was just started, on a thread of its own.
+    /// Waits for a cell that was just started, on a separate thread.
     fn watch(started: StartedCell, recording: Option<Arc<Recording>>) -> io::Result<Begun> {
         let StartedCell { mut process, input, output, error, control } = started;
         let control = Arc::new(control);

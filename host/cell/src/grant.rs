@@ -13,7 +13,7 @@ use super::CellError;
 use super::ProgramNeeds;
 use super::symlinks::follow;
 
-/// Folders that every cell has of its own. A grant would put the machine's in their place.
+/// Folders that every cell replaces with its own. A grant would put the machine's in their place.
 const PRIVATE: [&str; 6] = ["/", "/etc", "/home", "/run", "/tmp", "/usr"];
 
 /// Folders in which the kernel shows the state of the whole machine.

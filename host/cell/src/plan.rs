@@ -83,7 +83,7 @@ impl AvailableTiers {
 pub(crate) struct PlanContext<'a> {
     pub tier: Tier,
     pub enforced: &'a EnforcementReport,
-    /// A private folder outside, which is the home in the one tier without a root of its own.
+    /// A private folder outside, which is the home in the one tier without its own root.
     pub(crate) outside_home: &'a Path,
     /// The sockets in the cell's network that the broker serves.
     pub proxy_listeners: Vec<Listener>,

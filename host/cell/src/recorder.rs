@@ -299,7 +299,7 @@ impl Recording {
         }
     }
 
-    /// Listens to a cell, on a thread of its own, until every process in it has ended.
+    /// Listens to a cell, on a separate thread, until every process in it has ended.
     #[cfg(target_os = "linux")]
     pub(crate) fn listen(self: Arc<Self>, listener: SyscallListenerHandle) {
         let listener = portcullis_jail::SyscallListener::new(listener);

@@ -1,4 +1,4 @@
-//! Resolves, pins and installs a package, each step in a cell of its own.
+//! Resolves, pins and installs a package, each step in its own cell.
 
 mod run;
 mod steps;

@@ -109,7 +109,7 @@ fn placed(lock_text: &str) -> Result<Vec<(String, PackageVersion)>, String> {
 }
 
 /// Checks that each installed package has the name and the version under which the lock file has it, and was looked up:
-/// a dependency can bring lock entries of its own, which give another package's archive a name that nobody suspects.
+/// a dependency can bring its own lock entries, which give another package's archive a name that nobody suspects.
 ///
 /// # Errors
 /// If a package has another name or version, or does not state them.

@@ -53,7 +53,7 @@ fn chosen_by_file(
 ) -> Result<PathBuf, CellError> {
     let local = directory.into_iter().flat_map(Path::ancestors).find_map(|folder| {
         [".python-version", ".node-version", ".ruby-version"].iter().find_map(|file| {
-            // Each manager has a file of its own; a file counts only if one of its versions is installed here.
+            // Each manager has its own file; a file counts only if one of its versions is installed here.
             words(&folder.join(file))
                 .filter(|versions| versions.iter().any(|version| installed(root, version).is_some()))
         })

@@ -1,4 +1,4 @@
-//! Runs the commands of an installer, each in a cell of its own.
+//! Runs the commands of an installer, each in its own cell.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Installer<'_> {
     }
 
     /// Runs the commands of a step with the registry in reach. The process with the turn to install uses the cache of
-    /// the source; others fetch everything anew.
+    /// the source; others fetch everything again.
     pub(super) async fn reach(
         &self,
         step: &str,

@@ -1,4 +1,4 @@
-//! The steps of an installation, each with a folder of its own, which is removed on no thread of the runtime.
+//! The steps of an installation, each with its own folder, which is removed outside the threads of the runtime.
 
 use std::path::Path;
 
