@@ -127,7 +127,7 @@ fn in_style_of(before: &str, changed: &str) -> String {
 /// these bits of it.
 ///
 /// # Errors
-/// If it cannot be written, or was changed meanwhile; the file is as it was then.
+/// If it cannot be written, or was changed meanwhile; the file is then unchanged.
 pub(crate) fn replace(file: &Path, before: &str, after: &str, bits: Option<u32>) -> anyhow::Result<()> {
     let new = like(file, file, after.as_bytes(), bits.unwrap_or(MODE_BITS))?;
     ensure!(std::fs::read(file)? == before.as_bytes(), CHANGED_MEANWHILE);

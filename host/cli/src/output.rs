@@ -76,7 +76,7 @@ pub(crate) fn text(text: &str) -> anyhow::Result<()> {
 }
 
 /// Returns a line as far as it fits on the terminal of standard output, so that it stays one line there. Elsewhere it
-/// is whole.
+/// is complete.
 pub(crate) fn truncate_to_terminal(line: &str) -> String {
     let size = std::io::IsTerminal::is_terminal(&std::io::stdout()).then(crossterm::terminal::size);
     match size.and_then(Result::ok).map(|(columns, _)| usize::from(columns)) {

@@ -217,7 +217,7 @@ pub(crate) fn last_round(verdicts: &Value, phase: Phase) -> Vec<&Value> {
     round
 }
 
-/// Reports whether policies judged a call with values in the places of placeholders too.
+/// Reports whether policies judged a call with values in place of placeholders, too.
 fn is_revealed(verdicts: &[&Value]) -> bool {
     verdicts.iter().any(|entry| entry["revealed"] == true)
 }

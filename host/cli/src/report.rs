@@ -19,7 +19,7 @@ pub(crate) fn failure(error: &anyhow::Error, json: bool) -> ExitCode {
             output::message(&output::escape_hidden_json(&serde_json::json!({ "error": message(error) }).to_string()))
         }
         Some(config) => {
-            // What the command was about, when a configuration was refused.
+            // The subject of the command, when a configuration was refused.
             let about = error.chain().take_while(|cause| !cause.is::<ConfigError>());
             about.for_each(|cause| {
                 output::message(&format!("{BAD}error{BAD:#}: {}", escape_hidden(&cause.to_string())))

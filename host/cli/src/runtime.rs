@@ -17,7 +17,7 @@ use crate::cli::GlobalArgs;
 use crate::output::{self, escape_hidden};
 use crate::standard_error;
 
-/// Runs a future to its end on a runtime of its own.
+/// Runs a future to its end on a separate runtime.
 pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.context("the runtime cannot be started")?;
@@ -28,8 +28,8 @@ pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> an
     done
 }
 
-/// Runs a future that serves agents to its end on a runtime of its own. A standard error that nobody reads stops none
-/// of its threads.
+/// Runs a future that serves agents to its end on a separate runtime. A standard error that nobody reads stops none of
+/// its threads.
 pub(crate) fn serve<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     standard_error::write_in_background().context("the thread for standard error cannot be started")?;
     block_on(future)

@@ -1,5 +1,5 @@
 //! Standard error. Its reader may stop reading, and a write to a full pipe then waits for ever. A command that serves
-//! therefore writes to it from a thread of its own, and drops lines rather than wait for a reader.
+//! therefore writes to it from a separate thread, and drops lines rather than wait for a reader.
 
 use std::backtrace::Backtrace;
 use std::io::{self, Write};

@@ -225,7 +225,7 @@ pub(crate) async fn evaluate(
     judged(move || Evaluation::of(&command, &observations, EvaluationTarget::Program(&facts), known)).await
 }
 
-/// Judges on a thread of its own, so that a signal ends the command meanwhile.
+/// Judges on a separate thread, so that a signal ends the command meanwhile.
 async fn judged(judge: impl FnOnce() -> Evaluation + Send + 'static) -> anyhow::Result<Evaluation> {
     let (tell, judged) = oneshot::channel();
     let judge = move || drop(tell.send(judge()));

@@ -262,7 +262,7 @@ fn store(data_dir: &Path, collected: &mut Collected) -> anyhow::Result<Vec<Strin
     Ok(stored)
 }
 
-/// Returns, for each unknown server, the command that finds out what it needs. It is not for one that is switched off.
+/// Returns, for each unknown server, the command that finds out what it needs. Disabled servers are left out.
 fn to_learn(proposed: &Proposed, file: &Path) -> anyhow::Result<Vec<String>> {
     let after = Config::parse(&proposed.text, file)?;
     let started = proposed.unknown.iter().filter(|server| after.sources.contains_key(&server.name));

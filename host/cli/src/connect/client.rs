@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use clap::ValueEnum as _;
 use portcullis::config::{environment_variable, no_home, user_config_dir};
 
-/// An MCP client with a file of its own.
+/// An MCP client with its own file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Client {
     ClaudeCode,

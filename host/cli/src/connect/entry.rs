@@ -137,7 +137,7 @@ pub(crate) fn is_ours(entry: &Value) -> bool {
     })
 }
 
-/// Returns the token that callers without one of their own bring.
+/// Returns the token of callers that have none of their own.
 fn bearer(config: &Config) -> anyhow::Result<SecretString> {
     match &config.serve.token {
         Some(value) => Ok(SecretStore::open(&config.data_dir)?.resolve(value)?),

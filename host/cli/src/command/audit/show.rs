@@ -18,7 +18,7 @@ use crate::json_text::{items, plain_text};
 use crate::moment;
 use crate::output::{self, BAD, BOLD, escape_hidden};
 
-/// The longest payload that is shown in whole, in characters.
+/// The longest payload that is shown in full, in characters.
 const MAX_SHOWN: usize = 4000;
 
 /// The number of newest questions among which an id is looked for.

@@ -31,7 +31,7 @@ pub(super) trait EvaluatedSource: Send {
     /// Calls a tool. The answer is the result or the error, as JSON text, with whether it is a failure.
     fn call(&mut self, tool: &str, arguments: &Value) -> impl Future<Output = (String, bool)> + Send;
 
-    /// Returns its requests and notifications since the last time, and how many were not kept as a whole.
+    /// Returns its requests and notifications since the last time, and how many were not kept in full.
     fn messages(&mut self) -> (Vec<ObservedMessage>, u64) {
         (Vec::new(), 0)
     }

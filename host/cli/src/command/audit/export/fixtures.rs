@@ -38,7 +38,7 @@ impl<W: Write> FixtureWriter<W> {
         Ok(Self { out, definitions, cases: 0, left_out: 0, not_asked: 0 })
     }
 
-    /// Writes a case for each decision about a call that was recorded whole.
+    /// Writes a case for each decision about a call that was recorded in full.
     ///
     /// # Errors
     /// The file cannot be written.

@@ -14,7 +14,7 @@ pub(super) struct MessageLog {
     kept: Vec<ObservedMessage>,
     /// The bytes that all messages of the run count for.
     bytes: usize,
-    /// The number of messages that were not kept as a whole.
+    /// The number of messages that were not kept in full.
     cut: u64,
 }
 
@@ -32,7 +32,7 @@ impl MessageLog {
         self.kept.push(ObservedMessage { method, params });
     }
 
-    /// Returns the messages since the last time, and how many were not kept as a whole.
+    /// Returns the messages since the last time, and how many were not kept in full.
     pub(super) fn take(&mut self) -> (Vec<ObservedMessage>, u64) {
         (std::mem::take(&mut self.kept), std::mem::take(&mut self.cut))
     }
