@@ -27,7 +27,7 @@ pub enum EditError {
     /// The key cannot be set.
     #[error("`{0}` is not a dotted key such as `sources.files.timeout`: {1}")]
     Key(String, String),
-    /// Something else is in the place of the key.
+    /// Something else is in place of the key.
     #[error("`{0}` is not a {1} in the file; change it by hand")]
     Shape(String, &'static str),
 }

@@ -159,7 +159,7 @@ fn source(
     let server = server::read(&found.name, &found.members, &around, file, import)?;
     let mut toml = String::new();
     write(&mut toml, &server);
-    // What the configuration refuses for a reason of its own must not take the other servers along.
+    // A server that the configuration itself refuses must not take the other servers along.
     let parsed = Config::parse(&toml, file);
     let config = match parsed {
         Ok(config) => config,

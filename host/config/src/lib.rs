@@ -283,7 +283,7 @@ pub enum ConnectionReuse {
     /// The connection is kept open and supervised.
     #[default]
     Warm,
-    /// Each call has a connection of its own, and a process of its own if the source is a program.
+    /// Each call has its own connection, and its own process if the source is a program.
     PerCall,
 }
 

@@ -27,7 +27,7 @@ fn find(value: &Spanned<DeValue<'_>>, secret: &str, found: &mut Vec<Range<usize>
         DeValue::Table(table) => match table.iter().next() {
             Some((key, name)) if table.len() == 1 && **key.get_ref() == *KEY => {
                 if matches!(name.get_ref(), DeValue::String(name) if **name == *secret) {
-                    // A table that is written as `KEY.secret = "NAME"` has no part of the text of its own.
+                    // A table that is written as `KEY.secret = "NAME"` has no separate part of the text.
                     let whole = value.span();
                     found.push(if whole.contains(&name.span().start) { whole } else { name.span() });
                 } else {

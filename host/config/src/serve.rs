@@ -25,7 +25,7 @@ pub struct ServeConfig {
     pub hosts: Vec<String>,
     /// Web origins from which requests are accepted.
     pub origins: Vec<String>,
-    /// Callers that have a token and a profile of their own, by name.
+    /// Callers that have their own token and profile, by name.
     pub callers: BTreeMap<String, CallerConfig>,
     /// The tokens of the people who may answer questions over HTTP, by name.
     pub people: BTreeMap<String, ConfigValue>,

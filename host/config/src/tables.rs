@@ -75,8 +75,8 @@ impl SourceTable {
         self
     }
 
-    /// Sets any key of the table, in the place of an earlier value. The members of an object, such as `cell`, are added
-    /// to those that are there, so that this and [`SourceTable::read`] go together.
+    /// Sets any key of the table, replacing an earlier value. The members of an object, such as `cell`, are added to
+    /// those that are there, so that this and [`SourceTable::read`] go together.
     pub fn key(mut self, key: &str, value: impl Into<Value>) -> Self {
         match (self.0.get_mut(key), value.into()) {
             (Some(Value::Object(there)), Value::Object(more)) => add(there, more),
@@ -171,7 +171,7 @@ impl ServeTable {
         self.key("origins", texts(origins))
     }
 
-    /// Adds a caller that has a profile and a token of its own: the secret of this name, which
+    /// Adds a caller that has its own profile and token: the secret of this name, which
     /// [`Config::store_secret`](super::Config::store_secret) stores.
     pub fn caller(mut self, name: &str, profile: &str, secret: &str) -> Self {
         insert(&mut self.0, "callers", name, json!({ "profile": profile, "token": { "secret": secret } }));

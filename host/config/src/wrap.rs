@@ -114,7 +114,7 @@ pub(super) fn config(wrap: &WrapOptions) -> Result<Config, ConfigError> {
     Ok(config)
 }
 
-/// Reports whether a host and port name a private address or this machine by themselves.
+/// Reports whether a host and port themselves name a private address or this machine.
 fn is_private(host: &str) -> bool {
     url::Url::parse(&format!("http://{host}/")).is_ok_and(|url| portcullis_net::egress::is_private(&url))
 }
