@@ -88,7 +88,7 @@ impl Default for Egress {
 }
 
 impl Egress {
-    /// Creates an egress that uses the system's resolver, with places of its own for lookups.
+    /// Creates an egress that uses the system's resolver, with its own places for lookups.
     pub fn new() -> Self {
         Self::with_lookup(Arc::new(system_resolver::SystemResolver::new()))
     }

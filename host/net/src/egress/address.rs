@@ -63,7 +63,7 @@ impl AddressClass {
             [169, 254, ..] => Self::Nearby("a link-local address"),
             [0, 0, 0, 0] => Self::Never("the unspecified address"),
             [0, ..] => Self::Never("a reserved address (0.0.0.0/8)"),
-            // The internet does not route these, and test labs use them for machines of their own.
+            // The internet does not route these, and test labs use them for their own machines.
             [192, 0, 2, _] | [198, 51, 100, _] | [203, 0, 113, _] => Self::Nearby("a documentation address"),
             [192, 0, 0, _] | [192, 88, 99, _] => Self::Never("an address reserved for protocols"),
             [198, 18..=19, ..] => Self::Never("a benchmarking address"),

@@ -1,6 +1,6 @@
-//! The egress of a component. A component runs in this process and has no network of its own with listeners to serve,
-//! so it calls the host: for the addresses of a name, for a connection to one of them, for an HTTP request.
-//! Destinations that its cell declares are allowed, as for a process; everything else is refused and recorded.
+//! The egress of a component. A component runs in this process, without its own network and its listeners, so it calls
+//! the host: for the addresses of a name, for a connection to one of them, for an HTTP request. Destinations that its
+//! cell declares are allowed, as for a process; everything else is refused and recorded.
 //!
 //! A connection goes to the very address that was looked up and checked, so a name that resolves differently afterwards
 //! (DNS rebinding) changes nothing. The bytes of a connection are not inspected; HTTP requests are made here, to the

@@ -1,5 +1,5 @@
 //! A false internet for a cell whose source is evaluated: every name has an address, every request gets an empty
-//! answer, and nothing leaves the machine. What the source sends is kept, also inside TLS if the source trusts the
+//! answer, and nothing leaves the machine. Data that the source sends is kept, also inside TLS if the source trusts the
 //! certificate authority that was made for it.
 
 mod authority;
@@ -93,7 +93,7 @@ impl Drop for FalseInternetGuard {
 }
 
 impl FalseInternet {
-    /// Makes a false internet with a certificate authority of its own.
+    /// Makes a false internet with its own certificate authority.
     ///
     /// # Errors
     /// If no key can be made.
@@ -113,7 +113,7 @@ impl FalseInternet {
     /// received only where addresses look public.
     #[must_use]
     pub fn listeners(addresses: FalseAddresses) -> Vec<Listener> {
-        // On every address: a source may ask a resolver of its own.
+        // On every address: a source may ask its own resolver.
         let resolver = Listener::udp(SocketAddr::from((Ipv4Addr::UNSPECIFIED, RESOLVER_PORT)));
         let all = |port| Listener::tcp(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
         let every = (addresses == FalseAddresses::Public).then(Listener::every_udp);

@@ -20,7 +20,7 @@ pub struct OutgoingRequest {
     pub url: Url,
     /// Headers for every server that the request reaches.
     pub headers: HeaderMap,
-    /// Headers only for the origin of `url`; they are dropped for good when a redirect leaves it.
+    /// Headers only for the origin of `url`; they are dropped permanently when a redirect leaves it.
     pub secrets: HeaderMap,
     /// The body, sent again where a redirect asks for it.
     pub body: Option<Bytes>,

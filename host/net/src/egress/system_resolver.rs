@@ -1,4 +1,4 @@
-//! The system's resolver, on threads of its own.
+//! The system's resolver, on separate threads.
 //!
 //! `getaddrinfo` blocks its thread for as long as the name server is silent, which may be half a minute, and nothing
 //! can interrupt it. The operator of a source's host runs its name server, too. Therefore lookups take none of the

@@ -20,7 +20,7 @@ const MAX_QUERY_BYTES: usize = 65_535;
 /// The time for which a client may cache an answer, in seconds. Nothing is cached, so that every query is seen.
 const TTL: u32 = 0;
 
-/// The number of names that have an address of their own. Those after them share the last one, and are not kept.
+/// The number of names that have their own address. Those after them share the last one, and are not kept.
 const MAX_NAMES: usize = 4096;
 
 /// The host name for all names that share an address.

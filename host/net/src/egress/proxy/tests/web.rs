@@ -94,7 +94,7 @@ async fn two_lengths_of_a_body_are_not_passed_on() {
     assert!(server.heard().iter().all(|text| !text.contains("evil.test") && !text.contains("hidden")), "{answer}");
 }
 
-/// A server that streams the body back and reports how it arrived.
+/// Streams the body back and reports how it arrived.
 async fn streaming(request: Request) -> Response {
     let length = request.headers().get("content-length").is_some();
     ([("x-length", if length { "known" } else { "chunked" })], Body::new(request.into_body())).into_response()
