@@ -110,7 +110,7 @@ pub enum MountAccess {
     Write,
 }
 
-/// The network that a source can reach. It always has a loopback interface of its own, which leads nowhere else.
+/// The network that a source can reach. It always has its own loopback interface, which leads nowhere else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Network {
     /// Nothing.

@@ -1,4 +1,4 @@
-//! The launcher as a program of its own, for embedders that cannot change their `main`.
+//! The launcher as a separate program, for embedders that cannot change their `main`.
 
 fn main() {
     portcullis_jail::main_if_asked();

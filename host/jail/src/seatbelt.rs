@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::cell::{CellSpec, MountAccess};
 
-/// The rules that every program needs to start: those that Apple ships for that, and threads and processes of its own.
+/// The rules that every program needs to start: those that Apple ships for that, and its own threads and processes.
 const EVERYBODY: &str = "(version 1)
 (deny default)
 (import \"system.sb\")

@@ -1,5 +1,5 @@
 //! Limits on all processes of a cell together, by a delegated cgroup. Only a broker that is alone in one can set them,
-//! and it moves itself for that. So this is a program of its own, started in a cgroup that is made by systemd, by root,
+//! and it moves itself for that. So this is a separate program, started in a cgroup that is made by systemd, by root,
 //! or by root in another kernel (User Mode Linux, if that is installed). If no cgroup can be made, it says so and
 //! proves nothing.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]

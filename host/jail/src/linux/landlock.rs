@@ -17,7 +17,7 @@ use crate::step::refused;
 /// The newest access rights that are requested. Older kernels enforce those that they know.
 const NEWEST: ABI = ABI::V6;
 
-/// The folders in which a program may write in a root of its own, besides its home.
+/// The folders in which a program with its own root may write, besides its home.
 const PRIVATE: [&str; 2] = ["/tmp", "/dev/shm"];
 
 /// Devices that can be read and written to without being changed.

@@ -28,7 +28,7 @@ pub(super) fn limit_descriptors(limits: &CellLimits) -> Result<(), CellRefusal> 
 
 /// Limits this process, except for its descriptors. `helpers` are threads of the launcher that do not count.
 pub(super) fn apply(limits: &CellLimits, tier: Tier, helpers: u32) -> Result<(), CellRefusal> {
-    // Without a user namespace of its own, the user's other processes count too.
+    // Without its own user namespace, the user's other processes count too.
     let beside = u64::from(helpers) + if tier == Tier::Reduced { threads_of_user() } else { 0 };
     let limited = [
         // Not the address space: language runtimes reserve far more of it than they use.

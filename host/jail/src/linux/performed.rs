@@ -128,7 +128,7 @@ const fn plain(pointer: u64) -> PathArgument {
     PathArgument { folder: libc::AT_FDCWD, pointer }
 }
 
-/// The kernel takes these arguments as 32 bits.
+/// Returns the 32 bits that the kernel takes of these arguments.
 const fn low(argument: u64) -> u32 {
     (argument & 0xffff_ffff) as u32
 }

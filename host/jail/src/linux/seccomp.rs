@@ -309,7 +309,7 @@ fn with_action(filter: Filter, action: SeccompAction) -> io::Result<BpfProgram> 
     filter.try_into().map_err(io::Error::other)
 }
 
-/// Denies x32 calls: they have the same architecture number but numbers of their own, which the filters above do not
+/// Denies x32 calls: they have the same architecture number but their own call numbers, which the filters above do not
 /// know.
 fn x32_guard() -> BpfProgram {
     const X32: u32 = 0x4000_0000;

@@ -40,7 +40,7 @@ pub(super) fn fork() -> io::Result<Fork> {
 pub(super) fn fork_sibling() -> io::Result<Fork> {
     const NONE: libc::c_ulong = 0;
     let flags = libc::c_ulong::from((libc::CLONE_PARENT | libc::SIGCHLD).unsigned_abs());
-    // SAFETY: without a stack and without CLONE_VM the copy continues here with memory of its own, as after `fork`, and
+    // SAFETY: without a stack and without CLONE_VM the copy continues here with its own memory, as after `fork`, and
     // the kernel reads no pointer. The launcher is single-threaded, so no thread that the copy lacks can hold a lock.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, NONE, NONE, NONE, NONE) };
     if pid == 0 {
@@ -50,7 +50,7 @@ pub(super) fn fork_sibling() -> io::Result<Fork> {
     pid.map(Fork::Parent).ok_or_else(io::Error::last_os_error)
 }
 
-/// Moves this process into fresh namespaces of the named kinds, or with FS gives this thread a umask of its own.
+/// Moves this process into fresh namespaces of the named kinds, or with FS gives this thread its own umask.
 pub(super) fn unshare(namespaces: UnshareFlags) -> rustix::io::Result<()> {
     // SAFETY: this is unsound only with FILES, which would separate threads from their descriptors; no caller names
     // FILES.

@@ -131,8 +131,7 @@ fn beneath(process: u32) -> Vec<u32> {
     children.iter().copied().chain(children.iter().flat_map(|&child| beneath(child))).collect()
 }
 
-/// A shell with two daemons, each in a session of its own. All ignore SIGTERM, and each daemon prints `up` when it
-/// runs.
+/// A shell with two daemons, each in its own session. All ignore SIGTERM, and each daemon prints `up` when it runs.
 const STUBBORN: &str =
     "trap '' TERM HUP INT; for n in 1 2; do setsid sh -c 'echo up; sleep 1000' & done; cat; sleep 1000";
 

@@ -204,7 +204,7 @@ fn only_a_source_with_protected_names_has_a_deputy() {
 #[test]
 fn a_race_about_a_path_makes_no_protected_name() {
     each_with_python(|_| {
-        // The cell has a private folder in the place of the one, and none around the other.
+        // The cell has a private folder in place of the one, and none around the other.
         for parent in ["/tmp", "/var/tmp"] {
             let folder = tempfile::Builder::new().prefix("jail-").tempdir_in(parent).unwrap();
             fs::create_dir(folder.path().join(".kept")).unwrap();

@@ -12,7 +12,7 @@ pub(crate) fn recorded(launch: LaunchSpec) -> (String, Vec<&'static str>) {
     recorded_with(launch, SyscallListener::deny)
 }
 
-/// As [`recorded`], with this answer to calls that are not recorded by themselves.
+/// As [`recorded`], with this answer to calls that are not otherwise recorded.
 fn recorded_with(mut launch: LaunchSpec, answer: fn(&SyscallListener, &Syscall)) -> (String, Vec<&'static str>) {
     launch.cell.recorded = true;
     let has_deputy = !launch.cell.protected_names.is_empty();
