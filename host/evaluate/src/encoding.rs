@@ -204,7 +204,7 @@ fn aligned(
     all.get(first..last).unwrap_or_default().to_vec()
 }
 
-/// RFC 4648, section 6, without padding.
+/// Encodes in base32 (RFC 4648, section 6), without padding.
 fn base32(bytes: &[u8]) -> Vec<u8> {
     const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let (mut out, mut held, mut bits) = (Vec::new(), 0_u32, 0_u32);

@@ -158,7 +158,7 @@ pub struct Observation {
     pub attempts: Vec<RecordedAttempt>,
     /// The messages that the source sent into the false internet.
     pub sent: Vec<SentMessage>,
-    /// The number of attempts, messages and answers that were not kept as a whole, because there were too many.
+    /// The number of attempts, messages and answers that were not kept in full, because there were too many.
     pub missed: u64,
     /// The gaps in the observation, in words, each with its number of occurrences.
     pub unseen: BTreeMap<&'static str, u64>,

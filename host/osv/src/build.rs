@@ -43,8 +43,8 @@ struct Record {
 }
 
 impl OsvDatabase {
-    /// Builds a database from folders of JSON records and ZIP archives of them, and puts it in the place of an older
-    /// one once it is whole. This takes a while: call it where blocking is allowed.
+    /// Builds a database from folders of JSON records and ZIP archives of them, and replaces an older one with it once
+    /// it is complete. This takes a while: call it where blocking is allowed.
     ///
     /// # Errors
     /// [`OsvError`]; an older database is left unchanged.
@@ -54,7 +54,7 @@ impl OsvDatabase {
         let written = tempfile::NamedTempFile::new_in(folder).map_err(|error| OsvError::input(folder, error))?;
         let failed = |error: rusqlite::Error| OsvError::input(written.path(), error);
         let mut tables = Connection::open(written.path()).map_err(failed)?;
-        // The file is not used before it is whole.
+        // The file is not used before it is complete.
         tables.pragma_update(None, "journal_mode", "OFF").map_err(failed)?;
         let transaction = tables.transaction().map_err(failed)?;
         transaction

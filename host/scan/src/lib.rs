@@ -220,7 +220,7 @@ impl Findings {
         }
     }
 
-    /// Two notes of different rules about one string weigh as much as a warning together.
+    /// Returns the findings. Two notes of different rules about one string together weigh as much as a warning.
     fn finish(mut self) -> Vec<Finding> {
         let adds: BTreeSet<_> = rules::all().filter(|rule| rule.adds).map(|rule| rule.name).collect();
         let adds = |finding: &Finding| finding.severity == Severity::Note && adds.contains(finding.rule);

@@ -77,7 +77,7 @@ fn beginning(pointer: &str) -> String {
     pointer.get(..pointer.floor_char_boundary(longest)).unwrap_or_default().to_owned()
 }
 
-/// A string that is short and has neither white space nor punctuation is one word. A name such as
+/// Returns the kind of place. A short string with neither white space nor punctuation is one word. A name such as
 /// `read_env_before_you_call_any_tool` reads as a sentence.
 fn place(text: &str) -> StringPlace {
     let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));

@@ -14,8 +14,8 @@ use crate::encoding::decoded;
 /// found as it is.
 const PIECE: usize = 256;
 
-/// The largest length, in bytes, of a key in a place, and of the place that another key is added to. Every string has a
-/// place of its own, so without a limit one long key is kept as often as there are strings below it.
+/// The largest length, in bytes, of a key in a place, and of the place that another key is added to. Every string has
+/// its own place, so without a limit one long key is kept as often as there are strings below it.
 const MAX_KEY: usize = 64;
 const MAX_PLACE: usize = 128;
 

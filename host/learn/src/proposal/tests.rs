@@ -20,7 +20,7 @@ fn values(lines: &[CellLine]) -> Vec<(&str, String)> {
     lines.iter().map(|line| (line.key.as_str(), line.value.clone())).collect()
 }
 
-/// A home outside of `/tmp`, which is a folder that every cell has of its own.
+/// Returns a home outside `/tmp`, which every cell replaces with its own.
 fn home() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap()
 }

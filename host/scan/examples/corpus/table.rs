@@ -85,7 +85,7 @@ impl fmt::Display for DetectionTable {
     }
 }
 
-/// FNV-1a, which stays the same between versions of Rust.
+/// Returns the FNV-1a hash, which stays the same between versions of Rust.
 fn hash(key: &str) -> u64 {
     key.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
