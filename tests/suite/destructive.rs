@@ -11,7 +11,7 @@ use crate::terminal::Terminal;
 use crate::test_dir::TestDir;
 use crate::web::Server;
 
-/// A source with the tools `echo` and `erase`, in a cell that may write.
+/// Sets up a source with the tools `echo` and `erase`, in a cell that may write.
 fn erasing(more: &str) -> TestDir {
     let dir = TestDir::new(&format!(
         "[sources.far]\ncommand = [\"@source@\", \"faulty\", \"@dir@/open/script\"]\n@cell@\n{more}"
@@ -20,7 +20,7 @@ fn erasing(more: &str) -> TestDir {
     dir
 }
 
-/// The outcome of a call of this source, which answers with the arguments.
+/// Returns the outcome of a call of this source, which answers with the arguments.
 fn echoed(arguments: &Value) -> Value {
     json!({ "ok": arguments.to_string() })
 }

@@ -10,7 +10,7 @@ use portcullis_test_support::source_program;
 use crate::agent::{Agent, Era};
 use crate::test_dir::{Ran, TestDir, finish};
 
-/// A source that does not start without its settings, and that reads and writes notes.
+/// Sets up a source that does not start without its settings, and that reads and writes notes.
 fn needy() -> TestDir {
     // Not below `/tmp`, which every cell has for itself.
     let dir = TestDir::beneath(

@@ -27,7 +27,7 @@ url = "@url@"
 dangerous-allow-private = true
 "#;
 
-/// A server of one tool, `big`, that answers with a resource of so many bytes, as JSON or as an event.
+/// Starts a server of one tool, `big`, that answers with a resource of this many bytes, as JSON or as an event.
 fn server(events: bool) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());

@@ -6,7 +6,7 @@ use crate::agent::{Agent, ERAS, Era, elicited};
 use crate::flow::question_about;
 use crate::test_dir::TestDir;
 
-/// A source whose calls and results are hidden where they have secrets, and recorded whole.
+/// Sets up a source whose calls and results have their secrets hidden, and are recorded in full.
 fn redacted(source: &str, kind: &str, policies: &str) -> TestDir {
     TestDir::new(&format!(
         "[profiles.default]\napprove = \"never\"\nrecord = \"full\"\n[sources.{source}]\ncommand = [\"@source@\", \"{kind}\"]\n@cell@\n\

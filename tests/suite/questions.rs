@@ -38,14 +38,14 @@ impl Received {
     }
 }
 
-/// A webhook's server that answers with these status codes in turn, and then with 204.
+/// Starts a webhook's server that answers with these status codes in turn, and then with 204.
 pub(crate) fn webhook(answers: Vec<u16>) -> (String, mpsc::Receiver<Received>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
     (url, webhook_at(listener, answers))
 }
 
-/// The same, at an address of the caller's.
+/// Does the same, at an address of the caller's.
 pub(crate) fn webhook_at(listener: TcpListener, answers: Vec<u16>) -> mpsc::Receiver<Received> {
     let (out, received) = mpsc::channel();
     let answers = Arc::new(Mutex::new(VecDeque::from(answers)));

@@ -6,7 +6,7 @@ use crate::agent::{Agent, ERAS, Era};
 use crate::test_dir::TestDir;
 use crate::web::{Server, Session};
 
-/// The text of a result of 60 KB, with characters of several bytes.
+/// Returns the text of a result of 60 KB, with characters of several bytes.
 fn long() -> String {
     (0..3_000).map(|line| format!("line {line}: é€ \n")).collect()
 }

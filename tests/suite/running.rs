@@ -8,7 +8,7 @@ use crate::test_dir::{TestDir, until};
 const CONFIG: &str = "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n\
                       [sources.other]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n[profiles.default]\napprove = \"never\"\n";
 
-/// The number of chains in the ledger: one for each broker that there was.
+/// Returns the number of chains in the ledger: one for each broker so far.
 fn brokers(dir: &TestDir) -> usize {
     dir.records_of("broker.started").len()
 }

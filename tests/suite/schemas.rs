@@ -47,7 +47,7 @@ fn tool<'a>(tools: &'a [Value], name: &str) -> &'a Value {
     tools.iter().find(|tool| tool["name"] == name).unwrap()
 }
 
-/// The call of a model that reads the repaired schema, and the arguments that the source asked for.
+/// Returns the call of a model that reads the repaired schema, and the arguments that the source asked for.
 fn call() -> (Value, Value) {
     let sent = json!({ "where__the_place__city": "Oslo", "where__the_place__zip": "150", "limit": null });
     (sent, json!({ "where": { "the.place": { "city": "Oslo", "zip": 150 } }, "limit": null }))

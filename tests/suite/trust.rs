@@ -18,7 +18,7 @@ mod planted;
 const CALC: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
 const FILES: &str = "[sources.files]\ncommand = [\"@source@\", \"plain\"]\ncell.write = [\"open\"]\n";
 
-/// A folder whose user has never seen its configuration.
+/// Sets up a folder whose user has never seen its configuration.
 fn untrusted(config: &str) -> TestDir {
     let dir = TestDir::new("");
     dir.write_configuration(config);
