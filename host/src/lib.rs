@@ -37,8 +37,8 @@
 //! [smallest]: https://github.com/portcullis-mcp/portcullis/blob/main/examples/embed-in-rust/src/main.rs
 //! [rmcp]: https://github.com/portcullis-mcp/portcullis/blob/main/examples/embed-rmcp/README.md
 //!
-//! What is not exported here or in [`error`] by name is internal and promises no stability, even where the compiler can
-//! reach it.
+//! Anything that is not exported here or in [`error`] by name is internal and promises no stability, even where the
+//! compiler can reach it.
 //!
 //! # Example
 //! ```

@@ -16,7 +16,8 @@ use tempfile::TempDir;
 
 use crate::test_dir::{Ran, files, finish, tests_folder};
 
-/// What the script runs besides the shell. `sha256sum`, `curl` and `wget` are added by the tests that need them.
+/// The programs that the script runs besides the shell. `sha256sum`, `curl` and `wget` are added by the tests that need
+/// them.
 const TOOLS: [&str; 13] =
     ["awk", "chmod", "cp", "grep", "gzip", "mkdir", "mktemp", "mv", "rm", "sh", "tar", "uname", "cat"];
 

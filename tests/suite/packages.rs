@@ -53,7 +53,7 @@ fn a_package_is_installed_beforehand_and_nothing_is_started() {
     assert!(code == Some(0) && said.contains("far-server 1.0.0 with 2 packages"), "{said}");
     assert_eq!(pinned(&dir), "1.0.0");
     assert_eq!(dir.records_of("source.started"), Vec::<Value>::new());
-    // What the registry has now does not matter to what is pinned and installed.
+    // The registry's present versions do not matter to a pinned and installed package.
     release(&dir, "1.1.0");
     assert_eq!(run(&dir, &["install", "far"]).0, Some(0));
     assert_eq!(pinned(&dir), "1.0.0");

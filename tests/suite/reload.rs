@@ -174,7 +174,7 @@ fn a_file_with_an_error_is_refused_and_the_one_before_stays() {
         assert_eq!(agent.call("calc__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
     }
     assert_eq!(dir.records_of("config.refused").len(), 5);
-    // What the broker keeps can be looked at meanwhile, whether the file has an error or is not trusted any more.
+    // The broker's data can be read meanwhile, whether the file has an error or is no longer trusted.
     for (config, why) in [("[sources.calc\n", "unclosed table"), ("# Changed.\n", "is not what you trusted")] {
         dir.write_configuration(config);
         agent.running.says("the configuration is not reloaded");

@@ -21,7 +21,7 @@ const PYTHON: &str = "/usr/bin/python3";
 /// Checkpoints that were kept elsewhere, and the key that signed them.
 type Kept<'a> = Option<(&'a str, &'a str)>;
 
-/// What the component can reach.
+/// The resources that the component can reach.
 struct Sandbox {
     context: WasiCtx,
     table: ResourceTable,

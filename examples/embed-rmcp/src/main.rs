@@ -82,7 +82,7 @@ async fn run() -> anyhow::Result<Vec<String>> {
     // The ledger is kept in this folder, and in this example is removed with it.
     let folder = tempfile::tempdir()?;
     let config = Config::builder(folder.path())
-        // What the server says of its tools counts: one that only reads is called without a question.
+        // The server's claims about its tools count: one that only reads is called without a question.
         .source("notes", SourceTable::native("notes").key("trust-annotations", true))
         .policy(PluginTable::new("native:discreet"))
         .build()?;

@@ -60,7 +60,7 @@ impl RemovedRecords {
     /// Takes in the next record.
     ///
     /// # Errors
-    /// What is wrong with the record, in words. Evidence of tampering is not removed.
+    /// The fault in the record, in words. Evidence of tampering is not removed.
     pub(super) fn push(&mut self, record: &ChainedRecord, parsed: &Record) -> Result<(), String> {
         let ChainedRecord { seq, text, hash: found } = record;
         if *seq != self.tip.seq + 1 || *found != hash(&self.tip.hash, text.as_bytes()) {

@@ -22,7 +22,7 @@ const MAX_SHOWN: usize = 128;
 pub struct CollectedItems {
     /// The items, in the source's own order.
     pub items: Vec<Arc<Item>>,
-    /// Remarks on definitions that are offered under another name, or not at all.
+    /// Remarks on definitions that are renamed or not offered.
     pub remarks: Vec<Remark>,
 }
 

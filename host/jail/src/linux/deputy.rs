@@ -2,9 +2,10 @@
 //!
 //! Landlock lets the source only read the folders that it may write: it cannot change them directly. Its calls that
 //! would do so wait for the deputy (seccomp user notification), which copies the path out of the source's memory, opens
-//! the folder around the last name, compares that name, and makes the call in the open folder. What the source does to
-//! its memory or to the path meanwhile has no effect. A call that changes no such folder, or that fails anyway, is
-//! passed back to the kernel: there the source's own restrictions decide about it, whatever the path is by then.
+//! the folder around the last name, compares that name, and makes the call in the open folder. Changes that the source
+//! makes to its memory or to the path meanwhile have no effect. A call that changes no such folder, or that fails
+//! anyway, is passed back to the kernel: there the source's own restrictions decide about it, whatever the path is by
+//! then.
 //!
 //! The deputy runs in the supervising process: in the namespaces of the cell, as the same user, without privileges over
 //! files, and restricted by Landlock to what the cell grants. So the source gains nothing through it.

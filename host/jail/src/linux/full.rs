@@ -94,7 +94,7 @@ fn map(user: Uid, group: Gid) -> io::Result<()> {
 pub(super) fn watch(first: Pid, control: &UnixStream) -> rustix::io::Result<()> {
     let ended = pidfd_open(first, PidfdFlags::empty())?;
     loop {
-        // Poll reports a closed connection without being asked to. What the broker sends is read by the supervising
+        // Poll reports a closed connection without being asked to. Data from the broker is read by the supervising
         // process.
         let mut awaited = [PollFd::new(control, PollFlags::empty()), PollFd::new(&ended, PollFlags::IN)];
         match poll(&mut awaited, None) {

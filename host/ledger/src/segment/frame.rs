@@ -131,7 +131,7 @@ impl FrameHeader {
     /// Returns the records of a whole frame. Whether they form a chain is not checked.
     ///
     /// # Errors
-    /// What is wrong with the frame.
+    /// The fault in the frame.
     pub(super) fn records(&self, rest: &[u8], dictionary: &[u8]) -> Result<Vec<ChainedRecord>, String> {
         let (hashes, packed) =
             rest.split_at_checked(self.count * size_of::<RecordHash>()).ok_or("a frame is shorter than its hashes")?;

@@ -321,7 +321,7 @@ fn generated(path: &Path) -> std::io::Result<SecretString> {
     }
     let mut bytes = [0; TOKEN_BYTES];
     getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
-    // The token is written whole or not at all, and never over that of a broker that started at the same time.
+    // The token is written atomically, and never over that of a broker that started at the same time.
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(0o600)).tempfile_in(folder)?;
     writeln!(file, "{}", URL_SAFE_NO_PAD.encode(bytes))?;
