@@ -98,7 +98,7 @@ impl ConfiguredSession {
 
     /// Takes a notification through the gate and delivers it to its source.
     async fn hand_over(&self, notification: Notification) -> Result<(), Answer> {
-        let refused = |error: RpcError| Answer::Error(Json::of(&error));
+        let refused = |error: RpcError| Answer::from(error);
         let Notification { method, params } = notification;
         let params = params.unwrap_or_else(Json::empty_object);
         let mut request = SessionRequest::new(self, method, params, Arc::new(NoAgent));

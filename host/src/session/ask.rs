@@ -90,7 +90,7 @@ impl ConfiguredSession {
     ) -> Result<(Vec<AgentQuestion>, Option<Json>), Answer> {
         let [requests, state] = result.get_all(["inputRequests", "requestState"]);
         let requests = requests.and_then(|requests| requests.members()).unwrap_or_default();
-        let refused = |text| Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
+        let refused = |text| Err(Answer::from(RpcError::new(RpcError::INTERNAL, text)));
         if requests.len() > MAX_QUESTIONS {
             let (asked, most) = (requests.len(), MAX_QUESTIONS);
             return refused(format!("the source asks {asked} questions in one result; at most {most} may be"));
@@ -158,7 +158,7 @@ impl ConfiguredSession {
         let item = upstream.whole_item();
         let error =
             self.record_rejection("not-asked", item.kind, &item.exposed, &format!("`{method}` is refused: {why}"));
-        Answer::Error(Json::of(&RpcError { code: RpcError::INVALID_REQUEST, ..error }))
+        Answer::from(RpcError { code: RpcError::INVALID_REQUEST, ..error })
     }
 }
 

@@ -29,7 +29,7 @@ use crate::config::ProfileConfig;
 use crate::context::Context;
 use crate::item::{ItemKind, recorded_uri};
 use crate::ledger::{self, Event, EventBody};
-use crate::protocol::{Answer, Json, RpcError};
+use crate::protocol::{Answer, RpcError};
 use crate::source::{NoClient, SourceClient};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -98,7 +98,7 @@ impl AgentState {
             answer = request => answer,
             _ = cut.wait_for(|cut| *cut) => {
                 let error = RpcError::new(RpcError::INVALID_REQUEST, "this session has ended, and its open requests with it");
-                Answer::Error(Json::of(&error))
+                Answer::from(error)
             }
         }
     }

@@ -42,7 +42,7 @@ impl Session {
     /// the future ends the subscriptions at the sources too.
     pub(super) async fn listen(&self, opened: OpenedSubscription) -> Answer {
         let OpenedSubscription { params, peer, span } = opened;
-        let answer = self.stream_changes(&params, &peer).await.unwrap_or_else(|error| Answer::Error(Json::of(&error)));
+        let answer = self.stream_changes(&params, &peer).await.unwrap_or_else(Answer::from);
         if let Some(span) = span {
             span.answered(&answer);
         }

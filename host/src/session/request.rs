@@ -49,7 +49,7 @@ impl<'a> SessionRequest<'a> {
     /// Answers the request, under a span for the collector if telemetry is configured.
     pub(super) async fn handle(mut self) -> Answer {
         let span = self.trace();
-        let answer = self.dispatch().await.unwrap_or_else(|error| Answer::Error(Json::of(&error)));
+        let answer = self.dispatch().await.unwrap_or_else(Answer::from);
         if let Some(span) = span {
             span.answered(&answer);
         }

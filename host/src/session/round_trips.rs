@@ -22,23 +22,24 @@ impl Execution<'_> {
     }
 
     /// Takes the answers that a request brings: to a task's questions, or to those of an earlier round. Returns the
-    /// call, if it is still open at the source since that round. The inner error is an answer that ends the request.
-    pub(super) async fn take_answers(&mut self) -> Result<Result<Option<InFlightCall>, Answer>, RpcError> {
+    /// call, if it is still open at the source since that round.
+    ///
+    /// # Errors
+    /// The answer that ends the request.
+    pub(super) async fn take_answers(&mut self) -> Result<Option<InFlightCall>, Answer> {
         if self.request.method == Method::TasksUpdate {
-            match Box::pin(self.request.with_task_answers()).await {
-                Ok(params) => self.request.set_params(params),
-                Err(refusal) => return Ok(Err(refusal)),
-            }
+            let params = Box::pin(self.request.with_task_answers()).await?;
+            self.request.set_params(params);
         }
-        match self.begun()? {
-            Some(round) => Ok(Box::pin(self.go_on(round)).await),
-            None => Ok(Ok(None)),
+        match self.round_to_resume()? {
+            Some(round) => Box::pin(self.go_on(round)).await,
+            None => Ok(None),
         }
     }
 
     /// Returns the round that a retry goes on with. `None` for a first request, and for one that answers the broker's
     /// own question, which the gate reads.
-    fn begun(&self) -> Result<Option<PendingRound>, RpcError> {
+    fn round_to_resume(&self) -> Result<Option<PendingRound>, RpcError> {
         let SessionRequest { session, params, .. } = &self.request;
         let Some(handle) = params.request_state() else { return Ok(None) };
         let refused = |why: &str| {
@@ -210,7 +211,7 @@ impl ConfiguredSession {
     fn handed_out(&self, result: Json, asked: Option<Json>, round: PendingRound) -> Answer {
         let handle = match self.continuations.rounds.keep(&self.caller.session, round) {
             Ok(handle) => handle,
-            Err(why) => return Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, why.to_string()))),
+            Err(why) => return Answer::from(RpcError::new(RpcError::INTERNAL, why.to_string())),
         };
         let handle = Json::of(&handle);
         let edits = [("inputRequests", asked.as_ref()), ("requestState", Some(&handle))];

@@ -161,12 +161,12 @@ impl Execution<'_> {
         let (known, upstream) = (&session.continuations.tasks, &self.target.upstream);
         if is_handle(&result) && !session.agent.extends(meta::TASKS_EXTENSION) {
             let text = "the source began a task, and this agent did not declare that it supports tasks";
-            return Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
+            return Err(Answer::from(RpcError::new(RpcError::INTERNAL, text)));
         }
         if known.remember(upstream, &result).is_err() {
             let text =
                 "the source began a task under the id of a task of another source; the two could not be told apart";
-            return Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
+            return Err(Answer::from(RpcError::new(RpcError::INTERNAL, text)));
         }
         match method {
             Method::TasksGet => Box::pin(session.with_task_questions(upstream, result, peer)).await,
@@ -207,7 +207,7 @@ impl ConfiguredSession {
         let members = AskingMembers::of(&state, |_, _| {});
         if !members.is_clear() {
             let text = "the source asks for input in a form that parsers read in different ways";
-            return Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
+            return Err(Answer::from(RpcError::new(RpcError::INTERNAL, text)));
         }
         let asked = state.get("inputRequests").filter(|asked| *asked != Json::null());
         let Some(asked) = asked else { return Ok(state) };
@@ -227,7 +227,7 @@ impl ConfiguredSession {
                     let request = question.as_request();
                     self.continuations.tasks.keep(&id, put, question).map_err(|NoRoom| {
                         let text = "the open questions of this caller's tasks take more memory than it may have; answer some of them first";
-                        Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text)))
+                        Answer::from(RpcError::new(RpcError::INTERNAL, text))
                     })?;
                     request
                 }
