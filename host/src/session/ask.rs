@@ -50,12 +50,12 @@ impl ConfiguredSession {
             Ok(question) => {
                 let meta = question.permit.source_params().get("_meta");
                 let token = meta.and_then(|meta| meta.get("progressToken"));
-                let _open = token.map(|token| self.source_questions.begin(token, &upstream.config.name));
+                let _open = token.map(|token| self.agent_side.source_questions.begin(token, &upstream.config.name));
                 let answer = question.put_to_agent(peer).await;
                 // Progress that the agent reported before its answer is worth nothing after it.
-                self.notifications.catch_up().await;
+                self.agent_side.notifications.catch_up().await;
                 let answer = question.ticket.release(Outcome::Answered(answer)).await;
-                self.source_questions.answered(&answer, &upstream.config.name);
+                self.agent_side.source_questions.answered(&answer, &upstream.config.name);
                 answer
             }
             Err(refusal) => refusal,
@@ -145,10 +145,10 @@ impl ConfiguredSession {
                 "this broker lets no source use the agent's model; `sampling = true` in the profile would".to_owned()
             );
         }
-        if !self.agent.can(needed) {
+        if !self.agent_side.agent.can(needed) {
             return Err(format!("the agent did not declare `{needed}`"));
         }
-        if needed == "elicitation" && params.get("url").is_some() && !self.agent.opens_pages() {
+        if needed == "elicitation" && params.get("url").is_some() && !self.agent_side.agent.opens_pages() {
             return Err("the agent did not declare `elicitation.url`".to_owned());
         }
         if needed == "elicitation" { elicitation(upstream.config.name.as_str(), &params) } else { Ok(params) }

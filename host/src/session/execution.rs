@@ -167,7 +167,7 @@ impl SessionRequest<'_> {
             };
             return record_rejection("invalid-params", text);
         }
-        if self.session.ended() {
+        if self.session.agent_side.ended() {
             return record_rejection("session-ended", "this session has ended");
         }
         Ok(())

@@ -207,7 +207,7 @@ impl SessionRequest<'_> {
         let found = uri
             .strip_prefix(PREFIX)
             .and_then(|rest| rest.split_once('/'))
-            .and_then(|(id, number)| session.continuations.results.part(id, number.parse().ok()?));
+            .and_then(|(id, number)| session.agent_side.continuations.results.part(id, number.parse().ok()?));
         let Some(ResultPart { text, .. }) = found else { return Err(session.no_resource("unknown-resource", uri)) };
         let content = json!({ "uri": uri, "mimeType": "text/plain", "text": text });
         Ok(Answer::Result(Json::of(&json!({ "contents": [content], "ttlMs": 0, "cacheScope": "private" }))))

@@ -143,9 +143,9 @@ impl ConfiguredSession {
     /// Tells the agent that a list has changed.
     pub(super) fn notify_change(&self, kind: ItemKind) {
         let changed = Notification { method: kind.changed_method(), params: None };
-        match self.agent.era {
-            Era::Legacy => self.sink.offer(changed),
-            Era::Modern => self.listeners.notify(&changed),
+        match self.agent_side.agent.era {
+            Era::Legacy => self.agent_side.sink.offer(changed),
+            Era::Modern => self.agent_side.listeners.notify(&changed),
         }
     }
 

@@ -58,7 +58,7 @@ impl<'a> SessionRequest<'a> {
 
     /// Begins the span for the collector, and makes it the parent in the parameters.
     pub(super) fn trace(&mut self) -> Option<Span> {
-        let (caller, agent) = (&self.session.caller, &self.session.agent);
+        let (caller, agent) = (&self.session.caller, &self.session.agent_side.agent);
         let telemetry = self.session.context.telemetry.as_ref()?;
         let id = self.peer.request_id();
         let (span, params) = telemetry.serving(&self.method, &self.params, (caller, agent), id)?;

@@ -46,7 +46,7 @@ impl Execution<'_> {
             let item = &self.target.item;
             Err(session.record_rejection("request-state", item.kind, &item.exposed, &format!("`requestState` {why}")))
         };
-        match session.continuations.rounds.take(&handle) {
+        match session.agent_side.continuations.rounds.take(&handle) {
             Ok(round) if round.about == self.about() => Ok(Some(round)),
             Ok(_) => refused("belongs to another request than this"),
             Err(RequestStateError::Gone) => refused("was used or is too old; send the request without it"),
@@ -67,7 +67,7 @@ impl Execution<'_> {
             }
         };
         let round = PendingRound { about: self.about(), questions, then: AfterAnswers::Again(state) };
-        let modern = session.agent.era == Era::Modern;
+        let modern = session.agent_side.agent.era == Era::Modern;
         if modern && (self.resumed || !round.is_answered_by(params)) {
             return Err(session.ask_by_result(ticket, Some(result), round).await);
         }
@@ -79,7 +79,7 @@ impl Execution<'_> {
     /// then. Any other agent gets the error as it is.
     pub(super) async fn elicit_urls(&self, error: Json) -> Answer {
         let SessionRequest { session, method, peer, .. } = &self.request;
-        let agent = &session.agent;
+        let agent = &session.agent_side.agent;
         let modern = agent.era == Era::Modern && agent.opens_pages() && method.may_be_retried();
         let pages = if modern { url_elicitations_needed(&error) } else { Vec::new() };
         // An agent that asks nobody about so many pages gets the error as it is.
@@ -178,7 +178,7 @@ impl Execution<'_> {
 impl SessionRequest<'_> {
     /// Returns the member of a group at which an earlier round of the request began, if there was one.
     pub(super) fn begun_at<'b>(&self, members: &'b [VisibleItem]) -> Option<&'b VisibleItem> {
-        let begun = self.session.continuations.rounds.about(&self.params.request_state()?)?;
+        let begun = self.session.agent_side.continuations.rounds.about(&self.params.request_state()?)?;
         members.iter().find(|member| self.about(member) == begun)
     }
 }
@@ -209,7 +209,7 @@ impl ConfiguredSession {
     }
 
     fn handed_out(&self, result: Json, asked: Option<Json>, round: PendingRound) -> Answer {
-        let handle = match self.continuations.rounds.keep(&self.caller.session, round) {
+        let handle = match self.agent_side.continuations.rounds.keep(&self.caller.session, round) {
             Ok(handle) => handle,
             Err(why) => return Answer::from(RpcError::new(RpcError::INTERNAL, why.to_string())),
         };
