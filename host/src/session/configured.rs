@@ -14,7 +14,7 @@ use super::continuations::Continuations;
 use super::discovery::{self, DiscoveryResults, PendingSource};
 use super::earlier_lists::EarlierLists;
 use super::list_records::ListRecorder;
-use super::listing::SessionCatalog;
+use super::listing::{ListingRound, SessionCatalog};
 use super::lists::SessionLists;
 use super::source_client::AgentNotifier;
 use super::source_questions::SourceQuestions;
@@ -206,7 +206,7 @@ impl ConfiguredSession {
                 kind: ItemKind::Tool,
                 upstream,
             }));
-            let taken = Box::pin(self.build_listing(answered, true, ItemKind::Tool)).await;
+            let taken = Box::pin(self.build_listing(answered, ListingRound::First, ItemKind::Tool)).await;
             let taken = taken.map(Arc::new).map_err(|cause| {
                 self.agent_side.end_quietly();
                 self.record(ledger::EventKind::RunError, json!({ "error": cause.recorded(), "status": "failed" }));

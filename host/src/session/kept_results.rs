@@ -106,8 +106,8 @@ impl KeptResults {
         Self(Arc::new(Mutex::new(CallerResults { results: Vec::new(), share: room.empty_share(), sweep: None })))
     }
 
-    /// Keeps a result in parts of at most this many bytes in JSON, and returns its identifier. `None` if there is no room; then
-    /// the earlier results stay.
+    /// Keeps a result in parts of at most this many bytes in JSON, and returns its identifier. `None` if there is no
+    /// room; then the earlier results stay.
     pub(super) fn keep(&self, text: String, part_bytes: usize) -> Option<String> {
         let bytes = text.len();
         if bytes > MAX_BYTES_OF_CALLER {

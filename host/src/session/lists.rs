@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::configured::ConfiguredSession;
 use super::discovery::{self, DiscoveryResults, ListResult, ListedItems};
-use super::listing::SessionCatalog;
+use super::listing::{ListingRound, SessionCatalog};
 use crate::context::Upstream;
 use crate::item::ItemKind;
 use crate::name::SourceName;
@@ -150,7 +150,7 @@ impl ConfiguredSession {
     }
 
     async fn build_list(&self, answered: Vec<ListResult>, kind: ItemKind) -> Result<SessionCatalog, RpcError> {
-        let listing = self.build_listing(answered, true, kind).await;
+        let listing = self.build_listing(answered, ListingRound::First, kind).await;
         listing.map_err(|cause| RpcError::new(RpcError::INTERNAL, cause.to_string()))
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::configured::ConfiguredSession;
 use super::discovery::{self, ListResult, ListedItems, PendingSource};
-use super::listing::{SessionCatalog, recorded_names};
+use super::listing::{ListingRound, SessionCatalog, recorded_names};
 use super::lists::KINDS;
 use crate::config::ToolListUpdates;
 use crate::context::Upstream;
@@ -215,7 +215,7 @@ impl ConfiguredSession {
     /// Replaces the list of tools with one built from these results. Returns `None` and keeps the old list if none can
     /// be built.
     async fn replace_tools(&self, before: &SessionCatalog, answered: Vec<ListResult>) -> Option<Arc<SessionCatalog>> {
-        match self.build_listing(answered, false, ItemKind::Tool).await {
+        match self.build_listing(answered, ListingRound::Later, ItemKind::Tool).await {
             Ok(after) => {
                 let after = Arc::new(after.after(before));
                 *self.lock_tools() = Arc::new(tokio::sync::OnceCell::new_with(Some(Ok(Arc::clone(&after)))));
