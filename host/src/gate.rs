@@ -160,8 +160,8 @@ impl Gate {
         };
         match opened {
             Ok(ticket) => {
-                let restored = revealed.as_ref().map(|revealed| &revealed.arguments);
-                let permit = Permit::new(call, restored, input.resumed, ticket.progress());
+                let arguments = revealed.as_ref().map(|revealed| &revealed.arguments);
+                let permit = Permit::new(call, arguments, input.resumed, ticket.progress());
                 Ok(AdmittedCall { permit, ticket })
             }
             Err(error) => {

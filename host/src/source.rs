@@ -264,7 +264,7 @@ impl SourceClient for NoClient {
 /// Returns the answer to a source's question when there is no agent to ask.
 pub(crate) fn nobody_to_ask() -> Answer {
     let why = "this connection offers no client capabilities; there is nobody to ask";
-    Answer::Error(Json::of(&RpcError::new(RpcError::METHOD_NOT_FOUND, why)))
+    Answer::from(RpcError::new(RpcError::METHOD_NOT_FOUND, why))
 }
 
 /// The longest time that pending answers may take when a source is closed, before

@@ -113,7 +113,7 @@ fn files(grant: &CellGrant, tier: Tier, enforced: &EnforcementReport) -> Isolati
     let names = match (write, enforced.protects_names) {
         (0, _) => String::new(),
         (_, true) => format!(", but not under the names {}", KEPT_NAMES.join(" and ")),
-        (_, false) => format!(", also under the names {}, as far as there is no such file", KEPT_NAMES.join(" and ")),
+        (_, false) => format!(", also under the names {}, unless such a file already exists", KEPT_NAMES.join(" and ")),
     };
     // Landlock cannot exempt a folder within a granted one; mounts and Seatbelt can.
     let hides = is_full(tier) || cfg!(target_os = "macos");

@@ -13,7 +13,7 @@ const MOST: i64 = 1024;
 
 /// The largest number of connections that belong to one session, or one call if each has its own. As many as the agents
 /// of one team use at once, and not so many that they exhaust a machine.
-const MOST_CONNECTIONS: usize = 256;
+const MOST_CONNECTIONS: u16 = 256;
 
 /// The default priority of a group's member.
 const PRIORITY: u8 = 50;
@@ -68,8 +68,8 @@ pub(super) fn concurrency(raw: &RawSource, problems: &mut ProblemCollector) -> O
 /// Parses the number of connections that belong to one session each.
 pub(super) fn max_connections(raw: &RawSource, problems: &mut ProblemCollector) -> usize {
     let given = raw.max_connections.as_ref();
-    let number = given.and_then(|at| problems.keep(number(at, "max-connections", 1..=256)));
-    number.unwrap_or(MOST_CONNECTIONS)
+    let number = given.and_then(|at| problems.keep(number(at, "max-connections", 1..=MOST_CONNECTIONS.into())));
+    number.unwrap_or(MOST_CONNECTIONS.into())
 }
 
 /// Parses the priority of a source in its group.

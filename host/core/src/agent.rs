@@ -138,9 +138,7 @@ impl AgentPeer for NoAgent {
     }
 
     fn request<'a>(&'a self, _: &'a Method, _: Option<Json>) -> BoxFuture<'a, Answer> {
-        Box::pin(async move {
-            Answer::Error(Json::of(&RpcError::new(RpcError::METHOD_NOT_FOUND, "there is nobody to ask")))
-        })
+        Box::pin(async move { Answer::from(RpcError::new(RpcError::METHOD_NOT_FOUND, "there is nobody to ask")) })
     }
 }
 

@@ -136,7 +136,7 @@ pub struct Call {
     pub budget: Vec<BudgetLimit>,
     /// True if the caller was shown a repaired schema, and its arguments were brought into the form of the source's
     /// own.
-    pub restored: bool,
+    pub arguments_repaired: bool,
     /// The members that were removed from `params`, because the protocol has no member of that name there.
     pub dropped: Vec<String>,
 }
@@ -169,7 +169,7 @@ impl Call {
         let arguments = params.arguments().clone();
         // One reading of the clock, so that the identifier tells when a recorded call was received.
         let ((id, received_at), caller) = (CallId::now(), Arc::clone(caller));
-        let (attempt, dropped, restored, method) = (None, Vec::new(), false, method.clone());
+        let (attempt, dropped, arguments_repaired, method) = (None, Vec::new(), false, method.clone());
         let (earlier, budget) = (EarlierCalls::default(), Vec::new());
         Self {
             id,
@@ -183,7 +183,7 @@ impl Call {
             params,
             earlier,
             budget,
-            restored,
+            arguments_repaired,
             dropped,
         }
     }

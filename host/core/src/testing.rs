@@ -47,7 +47,7 @@ pub fn view(arguments: &str) -> CallView {
         attempt: None,
         earlier: EarlierCalls::default(),
         budget: Vec::new(),
-        restored: false,
+        arguments_repaired: false,
         dropped: Vec::new(),
         arguments: Json::parse(arguments.to_owned()).unwrap(),
         params: Params::parse(&Method::ToolsCall, Json::empty_object()),

@@ -263,7 +263,7 @@ impl EvaluationCoverage {
         if matches!(target, EvaluationTarget::Program(_)) {
             not.push("what was encrypted or compressed before it was sent".to_owned());
         }
-        not.push("what waits longer or for another input".to_owned());
+        not.push("behaviour that begins after a longer wait or with another input".to_owned());
         not.extend(unchecked);
         let failed = failed_tools(observations);
         Self { runs: runs.collect(), tools: called.into_iter().map(str::to_owned).collect(), failed, not }

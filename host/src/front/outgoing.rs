@@ -123,7 +123,7 @@ fn no_room(size: usize) -> Answer {
          up all the room; read those first"
     );
     let error = RpcError::new(RpcError::INTERNAL, message).with_data(serde_json::json!({ "code": "answer-dropped" }));
-    Answer::Error(Json::of(&error))
+    Answer::from(error)
 }
 
 #[cfg(test)]

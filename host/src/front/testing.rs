@@ -131,7 +131,7 @@ impl FrontSession for FakeBroker {
     fn request<'a>(&'a self, method: &'a Method, params: Json, peer: Arc<dyn AgentPeer>) -> BoxFuture<'a, Answer> {
         Box::pin(async move {
             if method != "tools/call" {
-                return Answer::Error(Json::of(&RpcError::new(RpcError::METHOD_NOT_FOUND, "no such method")));
+                return Answer::from(RpcError::new(RpcError::METHOD_NOT_FOUND, "no such method"));
             }
             match params.get_str("name").as_deref() {
                 Some("echo") => {
@@ -163,7 +163,7 @@ impl FrontSession for FakeBroker {
                     self.ended.store(true, Ordering::SeqCst);
                     Answer::Result(Json::parse(r#"{"content":[]}"#).unwrap())
                 }
-                _ => Answer::Error(Json::of(&RpcError::new(RpcError::INVALID_PARAMS, "unknown tool"))),
+                _ => Answer::from(RpcError::new(RpcError::INVALID_PARAMS, "unknown tool")),
             }
         })
     }
@@ -181,7 +181,7 @@ impl FrontSession for FakeBroker {
 
 async fn ask(peer: &dyn AgentPeer) -> Answer {
     match peer.elicitation() {
-        Elicitation::None => Answer::Error(Json::of(&RpcError::new(RpcError::PENDING, "nobody to ask"))),
+        Elicitation::None => Answer::from(RpcError::new(RpcError::PENDING, "nobody to ask")),
         Elicitation::InputRequired => {
             Answer::Result(Json::parse(r#"{"resultType":"input_required","requestState":"sealed"}"#).unwrap())
         }

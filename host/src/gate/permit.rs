@@ -43,8 +43,8 @@ impl CallProgress {
 impl Permit {
     /// Makes a permit for a call whose source gets these arguments, if placeholders in its own stand for values. Private to
     /// the gate: nothing else makes one.
-    pub(super) fn new(call: Arc<Call>, restored: Option<&Json>, resumed: bool, progress: Arc<CallProgress>) -> Self {
-        let params = call.params_for_source(restored).unwrap_or_else(|| call.params.as_json().clone());
+    pub(super) fn new(call: Arc<Call>, revealed: Option<&Json>, resumed: bool, progress: Arc<CallProgress>) -> Self {
+        let params = call.params_for_source(revealed).unwrap_or_else(|| call.params.as_json().clone());
         // Answers to the broker's own questions are not for the source. In a resumed call they are already gone, and
         // any others are for the source.
         let has_ours = !resumed && call.method.may_be_retried() && call.params.is_retry();

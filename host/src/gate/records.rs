@@ -112,7 +112,7 @@ impl Gate {
         if call.item.is_unlisted() {
             body.set("uri", recorded_payload(&self.ledger, &Json::of(&&*call.item.name), input.record));
         }
-        if call.restored {
+        if call.arguments_repaired {
             body.set("restored", true);
         }
         if !call.item.tags.is_empty() {

@@ -93,6 +93,6 @@ impl CallRefusal {
             )
             .with_data(json!({ "code": "ledger-unavailable" })),
         };
-        Answer::Error(Json::of(&error))
+        Answer::from(error)
     }
 }

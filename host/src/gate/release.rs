@@ -350,5 +350,5 @@ fn objection(method: &Method, result: &Json) -> (Option<(&'static str, &'static 
 }
 
 fn source_error(cause: &Cause, code: &str) -> Answer {
-    Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, cause.to_string()).with_data(json!({ "code": code }))))
+    Answer::from(RpcError::new(RpcError::INTERNAL, cause.to_string()).with_data(json!({ "code": code })))
 }

@@ -73,24 +73,28 @@ impl ConfiguredSession {
     }
 
     fn queue(&self, notification: Notification) {
-        let mut waiting = self.notifications.worker.lock();
+        let mut waiting = self.agent_side.notifications.worker.lock();
         let (queue, _) = waiting.get_or_insert_with(|| {
             let (queue, mut notifications) = mpsc::channel(MAX_AGENT_NOTIFICATIONS);
-            let session = self.session.clone();
+            let session = self.agent_side.session.clone();
             let worker = tokio::spawn(async move {
                 while let Some(notification) = notifications.recv().await {
                     let Some(configured) = session.upgrade().map(|session| session.current()) else { return };
                     if let Err(refusal) = configured.hand_over(notification).await {
                         tracing::debug!(?refusal, "a notification of the agent was not handed over");
                     }
-                    configured.notifications.undelivered.send_modify(|count| *count = count.saturating_sub(1));
+                    configured
+                        .agent_side
+                        .notifications
+                        .undelivered
+                        .send_modify(|count| *count = count.saturating_sub(1));
                 }
             });
             (queue, worker)
         });
-        self.notifications.undelivered.send_modify(|count| *count += 1);
+        self.agent_side.notifications.undelivered.send_modify(|count| *count += 1);
         if let Err(full) = queue.try_send(notification) {
-            self.notifications.undelivered.send_modify(|count| *count = count.saturating_sub(1));
+            self.agent_side.notifications.undelivered.send_modify(|count| *count = count.saturating_sub(1));
             let text = format!("{MAX_AGENT_NOTIFICATIONS} notifications of this agent wait already");
             let _ = self.record_rejection("too-many-notifications", ItemKind::Source, &full.into_inner().method, &text);
         }
@@ -98,7 +102,7 @@ impl ConfiguredSession {
 
     /// Takes a notification through the gate and delivers it to its source.
     async fn hand_over(&self, notification: Notification) -> Result<(), Answer> {
-        let refused = |error: RpcError| Answer::Error(Json::of(&error));
+        let refused = |error: RpcError| Answer::from(error);
         let Notification { method, params } = notification;
         let params = params.unwrap_or_else(Json::empty_object);
         let mut request = SessionRequest::new(self, method, params, Arc::new(NoAgent));
@@ -111,7 +115,7 @@ impl ConfiguredSession {
         };
         request.check(&target).map_err(refused)?;
         // A notification has no answer, so a question can only be put to an agent that takes requests.
-        if let Some(peer) = self.sink.now().filter(|_| self.agent.era == Era::Legacy) {
+        if let Some(peer) = self.agent_side.sink.now().filter(|_| self.agent_side.agent.era == Era::Legacy) {
             request.peer = peer;
         }
         let AdmittedCall { permit, ticket } = request.admit(&target, None, asked).await?;
@@ -125,11 +129,11 @@ impl ConfiguredSession {
     fn asked_by(&self, method: &Method, params: &Json) -> Result<VisibleItem, RpcError> {
         let (source, text) = match method {
             Method::NotificationsProgress => (
-                params.get("progressToken").and_then(|token| self.source_questions.source(&token)),
+                params.get("progressToken").and_then(|token| self.agent_side.source_questions.source(&token)),
                 "no open question of a source has this `progressToken`, or more than one has",
             ),
             _ => (
-                params.get("taskId").and_then(|id| self.source_questions.source_of_task(&id)),
+                params.get("taskId").and_then(|id| self.agent_side.source_questions.source_of_task(&id)),
                 "no question of a source became the task of this `taskId`",
             ),
         };

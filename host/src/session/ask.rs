@@ -51,12 +51,12 @@ impl ConfiguredSession {
             Ok(question) => {
                 let meta = question.permit.source_params().get("_meta");
                 let token = meta.and_then(|meta| meta.get("progressToken"));
-                let _open = token.map(|token| self.source_questions.begin(token, &upstream.config.name));
+                let _open = token.map(|token| self.agent_side.source_questions.begin(token, &upstream.config.name));
                 let answer = question.put_to_agent(peer).await;
                 // Progress that the agent reported before its answer is worth nothing after it.
-                self.notifications.catch_up().await;
+                self.agent_side.notifications.catch_up().await;
                 let answer = question.ticket.release(Outcome::Answered(answer)).await;
-                self.source_questions.answered(&answer, &upstream.config.name);
+                self.agent_side.source_questions.answered(&answer, &upstream.config.name);
                 answer
             }
             Err(refusal) => refusal,
@@ -91,7 +91,7 @@ impl ConfiguredSession {
     ) -> Result<(Vec<AgentQuestion>, Option<Json>), Answer> {
         let [requests, state] = result.get_all(["inputRequests", "requestState"]);
         let requests = requests.and_then(|requests| requests.members()).unwrap_or_default();
-        let refused = |text| Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
+        let refused = |text| Err(Answer::from(RpcError::new(RpcError::INTERNAL, text)));
         if requests.len() > MAX_QUESTIONS {
             let (asked, most) = (requests.len(), MAX_QUESTIONS);
             return refused(format!("the source asks {asked} questions in one result; at most {most} may be"));
@@ -146,10 +146,10 @@ impl ConfiguredSession {
                 "this broker lets no source use the agent's model; `sampling = true` in the profile would".to_owned()
             );
         }
-        if !self.agent.can(needed) {
+        if !self.agent_side.agent.can(needed) {
             return Err(format!("the agent did not declare `{needed}`"));
         }
-        if needed == "elicitation" && params.get("url").is_some() && !self.agent.opens_pages() {
+        if needed == "elicitation" && params.get("url").is_some() && !self.agent_side.agent.opens_pages() {
             return Err("the agent did not declare `elicitation.url`".to_owned());
         }
         if needed == "elicitation" { elicitation(upstream.config.name.as_str(), &params) } else { Ok(params) }
@@ -159,7 +159,7 @@ impl ConfiguredSession {
         let item = upstream.whole_item();
         let error =
             self.record_rejection("not-asked", item.kind, &item.exposed, &format!("`{method}` is refused: {why}"));
-        Answer::Error(Json::of(&RpcError { code: RpcError::INVALID_REQUEST, ..error }))
+        Answer::from(RpcError { code: RpcError::INVALID_REQUEST, ..error })
     }
 }
 

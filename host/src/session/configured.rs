@@ -1,6 +1,5 @@
 //! A session under one configuration, and the agent's side of it, which outlives a change of the configuration.
 
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -15,7 +14,7 @@ use super::continuations::Continuations;
 use super::discovery::{self, DiscoveryResults, PendingSource};
 use super::earlier_lists::EarlierLists;
 use super::list_records::ListRecorder;
-use super::listing::SessionCatalog;
+use super::listing::{ListingRound, SessionCatalog};
 use super::lists::SessionLists;
 use super::source_client::AgentNotifier;
 use super::source_questions::SourceQuestions;
@@ -29,7 +28,7 @@ use crate::config::ProfileConfig;
 use crate::context::Context;
 use crate::item::{ItemKind, recorded_uri};
 use crate::ledger::{self, Event, EventBody};
-use crate::protocol::{Answer, Json, RpcError};
+use crate::protocol::{Answer, RpcError};
 use crate::source::{NoClient, SourceClient};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -98,7 +97,7 @@ impl AgentState {
             answer = request => answer,
             _ = cut.wait_for(|cut| *cut) => {
                 let error = RpcError::new(RpcError::INVALID_REQUEST, "this session has ended, and its open requests with it");
-                Answer::Error(Json::of(&error))
+                Answer::from(error)
             }
         }
     }
@@ -133,7 +132,8 @@ impl RunStatus {
 /// A session under one configuration. A request keeps the one that it began with.
 pub(super) struct ConfiguredSession {
     pub(super) me: Weak<Self>,
-    side: Arc<AgentState>,
+    /// What survives a change of the configuration.
+    pub(super) agent_side: Arc<AgentState>,
     pub(super) caller: Arc<Caller>,
     pub(super) profile: Arc<ProfileConfig>,
     pub(super) context: Arc<Context>,
@@ -160,7 +160,7 @@ pub(super) type ToolSnapshot = OnceCell<Result<Arc<SessionCatalog>, RpcError>>;
 
 impl ConfiguredSession {
     pub(super) fn new(
-        side: Arc<AgentState>,
+        agent_side: Arc<AgentState>,
         caller: Caller,
         profile: Arc<ProfileConfig>,
         context: Arc<Context>,
@@ -169,7 +169,7 @@ impl ConfiguredSession {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             list_records: ListRecorder::new(&context.ledger, &caller.session),
-            side,
+            agent_side,
             caller: Arc::new(caller),
             profile,
             context,
@@ -206,9 +206,9 @@ impl ConfiguredSession {
                 kind: ItemKind::Tool,
                 upstream,
             }));
-            let taken = Box::pin(self.build_listing(answered, true, ItemKind::Tool)).await;
+            let taken = Box::pin(self.build_listing(answered, ListingRound::First, ItemKind::Tool)).await;
             let taken = taken.map(Arc::new).map_err(|cause| {
-                self.side.end_quietly();
+                self.agent_side.end_quietly();
                 self.record(ledger::EventKind::RunError, json!({ "error": cause.recorded(), "status": "failed" }));
                 RpcError::new(RpcError::INTERNAL, cause.to_string()).with_data(json!({ "code": "discovery-failed" }))
             })?;
@@ -234,7 +234,7 @@ impl ConfiguredSession {
     /// Returns the session as its sources see it.
     pub(super) fn client(&self) -> Arc<dyn SourceClient> {
         // While a session is being dropped, nothing holds it any more.
-        match self.session() {
+        match self.agent_side.session() {
             Some(session) => session,
             None => Arc::new(NoClient),
         }
@@ -274,16 +274,16 @@ impl ConfiguredSession {
     pub(super) fn end(&self, status: RunStatus, why: Option<&str>) {
         self.stop_discovery();
         self.list_records.report();
-        if !self.side.ended.swap(true, Ordering::SeqCst) {
-            self.context.session_durations.record(self.side.began.elapsed());
+        if !self.agent_side.ended.swap(true, Ordering::SeqCst) {
+            self.context.session_durations.record(self.agent_side.began.elapsed());
             let mut body = json!({ "status": status.as_str() });
             if let (Some(why), Some(members)) = (why, body.as_object_mut()) {
                 members.insert("error".to_owned(), why.into());
             }
             self.record(ledger::EventKind::RunCompleted, body);
         }
-        self.continuations.rounds.end(&self.caller.session);
-        self.upstream_subscriptions.end_all();
+        self.agent_side.continuations.rounds.end(&self.caller.session);
+        self.agent_side.upstream_subscriptions.end_all();
         for (upstream, _) in self.context.admitted(&self.caller.profile) {
             upstream.source.end_session(&self.caller.session);
         }
@@ -291,13 +291,5 @@ impl ConfiguredSession {
 
     pub(super) fn record(&self, kind: ledger::EventKind, body: serde_json::Value) {
         self.context.ledger.record(Event::new(kind, body).in_run(&self.caller.session));
-    }
-}
-
-impl Deref for ConfiguredSession {
-    type Target = AgentState;
-
-    fn deref(&self) -> &AgentState {
-        &self.side
     }
 }

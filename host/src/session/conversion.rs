@@ -89,7 +89,7 @@ impl ConfiguredSession {
         }
         if !changes.instructions.is_empty() && self.context.gate.reads_flow() {
             // Before the agent has the answer, so that no later call can come without it.
-            self.continuations.flow.label(INSTRUCTIONS);
+            self.agent_side.continuations.flow.label(INSTRUCTIONS);
         }
         let item = &target.item;
         let mut body =
@@ -180,8 +180,9 @@ impl ConfiguredSession {
         let part_bytes = limit / 2;
         let text = text_of(result);
         let beginning = text.get(..part_end(&text, 0, part_bytes)).unwrap_or_default().to_owned();
-        let id = self.continuations.results.keep(text, part_bytes);
-        let parts = id.as_ref().and_then(|id| self.continuations.results.part(id, 1)).map_or(0, |part| part.of);
+        let id = self.agent_side.continuations.results.keep(text, part_bytes);
+        let parts =
+            id.as_ref().and_then(|id| self.agent_side.continuations.results.part(id, 1)).map_or(0, |part| part.of);
         let mut content = vec![json!({ "type": "text", "text": beginning })];
         if let Some(id) = id.as_ref().filter(|_| parts > 1) {
             let (second, last) = (uri_of(id, 2.min(parts)), uri_of(id, parts));

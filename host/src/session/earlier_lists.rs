@@ -71,7 +71,7 @@ impl ConfiguredSession {
     /// Takes over from the configuration before: subscribes again for a legacy agent, and tells the agent which of the
     /// lists that it was shown are different now.
     pub(super) fn continue_from_earlier(self: &Arc<Self>) {
-        let followed = self.upstream_subscriptions.end_all();
+        let followed = self.agent_side.upstream_subscriptions.end_all();
         if !followed.is_empty() {
             let me = Arc::clone(self);
             tokio::spawn(async move { me.follow_again(followed).await });
@@ -81,7 +81,7 @@ impl ConfiguredSession {
         tokio::spawn(async move {
             me.notify_all_differences(&carried).await;
             me.carried.lock().take();
-            if me.agent.era == Era::Legacy && me.sink.now().is_some() {
+            if me.agent_side.agent.era == Era::Legacy && me.agent_side.sink.now().is_some() {
                 me.follow_lists().await;
             }
         });
@@ -101,7 +101,7 @@ impl ConfiguredSession {
 /// Releases what the sources keep for the session, if it no longer uses them under the configuration that came after.
 impl Drop for ConfiguredSession {
     fn drop(&mut self) {
-        let Some(now) = self.session().as_deref().map(Session::current) else { return };
+        let Some(now) = self.agent_side.session().as_deref().map(Session::current) else { return };
         for (upstream, _) in self.context.admitted(&self.caller.profile) {
             let mut used = now.context.admitted(&now.caller.profile);
             if !used.any(|(other, _)| Arc::ptr_eq(&other, &upstream)) {

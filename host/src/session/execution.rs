@@ -68,7 +68,7 @@ impl<'a> Execution<'a> {
     /// Sends the request, in as many rounds as the source asks for input, until there is an answer for the agent.
     pub(super) async fn attempt(mut self) -> Result<AttemptResult, RpcError> {
         self.request.check(self.target)?;
-        let mut open = match self.take_answers().await? {
+        let mut open = match self.take_answers().await {
             Ok(open) => open,
             Err(answer) => return Ok(AttemptResult::answered(answer)),
         };
@@ -167,7 +167,7 @@ impl SessionRequest<'_> {
             };
             return record_rejection("invalid-params", text);
         }
-        if self.session.ended() {
+        if self.session.agent_side.ended() {
             return record_rejection("session-ended", "this session has ended");
         }
         Ok(())

@@ -26,7 +26,7 @@ impl<'a> GateInput<'a> {
             approve: session.profile.approve,
             acceptance: &target.acceptance,
             harmless_cell: target.upstream.is_harmless(),
-            counts: Some(&session.continuations.counts),
+            counts: Some(&session.agent_side.continuations.counts),
             source_flow: session.context.gate.reads_flow().then(|| target.upstream.flow(call)),
             to_agent: false,
             ..Self::of_question(session, &target.upstream, peer)
@@ -40,7 +40,7 @@ impl<'a> GateInput<'a> {
         peer: &'a Arc<dyn AgentPeer>,
     ) -> Self {
         Self {
-            vault: &session.continuations.vault,
+            vault: &session.agent_side.continuations.vault,
             // No further approval is needed: the person who is asked decides by answering.
             approve: Approve::Never,
             record: session.profile.record,
@@ -51,7 +51,7 @@ impl<'a> GateInput<'a> {
             durability: session.context.config.ledger.durability,
             // A question goes to the agent, whom no cell holds.
             harmless_cell: false,
-            flow: &session.continuations.flow,
+            flow: &session.agent_side.continuations.flow,
             // The messages sent to the agent are the source's own.
             source_flow: session.context.gate.reads_flow().then(|| upstream.flow_to_agent()),
             peer,
@@ -72,7 +72,7 @@ pub(super) struct InForceForCall<'a> {
 impl ConfigInForce for InForceForCall<'_> {
     fn newer_gate(&self) -> BoxFuture<'_, Result<Option<Arc<Gate>>, CallRefusal>> {
         Box::pin(async move {
-            let Some(now) = self.session.session().map(|session| session.current()) else { return Ok(None) };
+            let Some(now) = self.session.agent_side.session().map(|session| session.current()) else { return Ok(None) };
             if Arc::ptr_eq(&now.context, &self.session.context) {
                 return Ok(None);
             }

@@ -29,7 +29,7 @@ impl ConfiguredSession {
     /// Returns what the session offers. See [`Session::offers`](super::Session::offers).
     pub(super) async fn offers(&self) -> AdvertisedCapabilities {
         let mut offers = match self.listing_in_time().await {
-            Some(Ok(listing)) if !listing.is_partial() => listing.offers(self.agent.era),
+            Some(Ok(listing)) if !listing.is_partial() => listing.offers(self.agent_side.agent.era),
             Some(Err(_)) => return AdvertisedCapabilities::default(),
             partial => self.expected_offers(partial.and_then(Result::ok).as_deref()).await,
         };
@@ -77,7 +77,7 @@ impl ConfiguredSession {
             let instructions = described.instructions.as_deref().filter(shown);
             OfferedPart { name: &upstream.config.name, capabilities: &described.capabilities, instructions }
         });
-        let mut offers = merged(self.agent.era, true, &unavailable_sources, parts);
+        let mut offers = merged(self.agent_side.agent.era, true, &unavailable_sources, parts);
         if let Value::Object(capabilities) = &mut offers.capabilities
             && known.len() < upstreams.len()
         {

@@ -116,7 +116,7 @@ impl ConfiguredSession {
                     CallEvent::Notification(notification) => {
                         self.pass_on(upstream, about, wants, notification, peer).await
                     }
-                    CallEvent::Request(question) if self.agent.era == Era::Modern => {
+                    CallEvent::Request(question) if self.agent_side.agent.era == Era::Modern => {
                         let (mut questions, said) = waiting_events(events);
                         questions.insert(0, question);
                         for notification in said {
@@ -183,7 +183,7 @@ impl ConfiguredSession {
     /// Reports whether the agent wants a notification. A modern agent states with each request which log messages it
     /// wants (2026-07-28, "Logging"); if it does not, it gets none.
     fn wants(&self, wants: &Wants, notification: &Notification) -> bool {
-        if self.agent.era == Era::Legacy || notification.method != Method::NotificationsMessage {
+        if self.agent_side.agent.era == Era::Legacy || notification.method != Method::NotificationsMessage {
             return true;
         }
         let level = notification.params.as_ref().and_then(|params| params.get_str("level"));

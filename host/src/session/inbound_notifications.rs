@@ -30,7 +30,7 @@ impl ConfiguredSession {
                 let named = other.then(|| Arc::new(Call { method: method.as_str().into(), ..Call::clone(call) }));
                 let (gate, about) = (&self.context.gate, named.as_ref().unwrap_or(call));
                 let flow = gate.reads_flow().then(|| upstream.flow_to_agent());
-                let Continuations { vault, flow: seen, .. } = &*self.continuations;
+                let Continuations { vault, flow: seen, .. } = &*self.agent_side.continuations;
                 let said = gate.filter_notification(about, vault, seen, flow, said).await?;
                 // The agent recognises its request by the token, however plugins changed the text.
                 let said = match token {

@@ -106,8 +106,8 @@ impl KeptResults {
         Self(Arc::new(Mutex::new(CallerResults { results: Vec::new(), share: room.empty_share(), sweep: None })))
     }
 
-    /// Keeps a result in parts of at most this many bytes in JSON, and returns its identifier. `None` if there is no room; then
-    /// the earlier results stay.
+    /// Keeps a result in parts of at most this many bytes in JSON, and returns its identifier. `None` if there is no
+    /// room; then the earlier results stay.
     pub(super) fn keep(&self, text: String, part_bytes: usize) -> Option<String> {
         let bytes = text.len();
         if bytes > MAX_BYTES_OF_CALLER {
@@ -207,7 +207,7 @@ impl SessionRequest<'_> {
         let found = uri
             .strip_prefix(PREFIX)
             .and_then(|rest| rest.split_once('/'))
-            .and_then(|(id, number)| session.continuations.results.part(id, number.parse().ok()?));
+            .and_then(|(id, number)| session.agent_side.continuations.results.part(id, number.parse().ok()?));
         let Some(ResultPart { text, .. }) = found else { return Err(session.no_resource("unknown-resource", uri)) };
         let content = json!({ "uri": uri, "mimeType": "text/plain", "text": text });
         Ok(Answer::Result(Json::of(&json!({ "contents": [content], "ttlMs": 0, "cacheScope": "private" }))))

@@ -42,7 +42,7 @@ impl Session {
     /// the future ends the subscriptions at the sources too.
     pub(super) async fn listen(&self, opened: OpenedSubscription) -> Answer {
         let OpenedSubscription { params, peer, span } = opened;
-        let answer = self.stream_changes(&params, &peer).await.unwrap_or_else(|error| Answer::Error(Json::of(&error)));
+        let answer = self.stream_changes(&params, &peer).await.unwrap_or_else(Answer::from);
         if let Some(span) = span {
             span.answered(&answer);
         }
@@ -150,7 +150,7 @@ impl ConfiguredSession {
             let receiver = Arc::new(ChangeReceiver::new(&session, &upstream, None, None));
             session.feed_of_modern(&upstream, lists, &watched, receiver).await;
         });
-        self.upstream_subscriptions.add(followed, following.abort_handle());
+        self.agent_side.upstream_subscriptions.add(followed, following.abort_handle());
     }
 
     /// Returns the resources of these exposed URIs that the session may see and whose sources announce changes of them.
@@ -262,7 +262,9 @@ struct Subscribed {
 
 impl Subscribed {
     fn begin(session: &ConfiguredSession, resources: Vec<VisibleItem>) -> Self {
-        resources.iter().for_each(|resource| session.upstream_subscriptions.stream_began(&resource.item.exposed));
+        resources
+            .iter()
+            .for_each(|resource| session.agent_side.upstream_subscriptions.stream_began(&resource.item.exposed));
         Self { session: session.me.clone(), resources }
     }
 }
@@ -270,11 +272,11 @@ impl Subscribed {
 impl Drop for Subscribed {
     fn drop(&mut self) {
         // The connection ends with its session, and so do its subscriptions.
-        let Some(session) = self.session.upgrade().filter(|session| !session.ended()) else { return };
+        let Some(session) = self.session.upgrade().filter(|session| !session.agent_side.ended()) else { return };
         let mut resources = std::mem::take(&mut self.resources);
-        resources.retain(|resource| session.upstream_subscriptions.stream_ended(&resource.item.exposed));
+        resources.retain(|resource| session.agent_side.upstream_subscriptions.stream_ended(&resource.item.exposed));
         // Under another configuration the stream continues, and subscribes again to what it may still watch.
-        if session.session().is_none_or(|whole| !Arc::ptr_eq(&whole.current(), &session)) {
+        if session.agent_side.session().is_none_or(|whole| !Arc::ptr_eq(&whole.current(), &session)) {
             return;
         }
         tokio::spawn(async move {

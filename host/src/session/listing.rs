@@ -2,6 +2,7 @@
 
 mod build;
 
+pub(super) use build::ListingRound;
 pub(crate) use build::contested_by_broker;
 
 use std::collections::{BTreeSet, HashMap, HashSet};

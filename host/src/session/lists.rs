@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::configured::ConfiguredSession;
 use super::discovery::{self, DiscoveryResults, ListResult, ListedItems};
-use super::listing::SessionCatalog;
+use super::listing::{ListingRound, SessionCatalog};
 use crate::context::Upstream;
 use crate::item::ItemKind;
 use crate::name::SourceName;
@@ -143,14 +143,14 @@ impl ConfiguredSession {
     /// Tells the agent that a list has changed.
     pub(super) fn notify_change(&self, kind: ItemKind) {
         let changed = Notification { method: kind.changed_method(), params: None };
-        match self.agent.era {
-            Era::Legacy => self.sink.offer(changed),
-            Era::Modern => self.listeners.notify(&changed),
+        match self.agent_side.agent.era {
+            Era::Legacy => self.agent_side.sink.offer(changed),
+            Era::Modern => self.agent_side.listeners.notify(&changed),
         }
     }
 
     async fn build_list(&self, answered: Vec<ListResult>, kind: ItemKind) -> Result<SessionCatalog, RpcError> {
-        let listing = self.build_listing(answered, true, kind).await;
+        let listing = self.build_listing(answered, ListingRound::First, kind).await;
         listing.map_err(|cause| RpcError::new(RpcError::INTERNAL, cause.to_string()))
     }
 }

@@ -24,13 +24,13 @@ pub(super) struct SessionRequest<'a> {
     /// The channel to the agent.
     pub(super) peer: Arc<dyn AgentPeer>,
     /// True if the arguments were brought into the form that the source asked for.
-    restored: bool,
+    arguments_repaired: bool,
 }
 
 impl<'a> SessionRequest<'a> {
     pub(super) fn new(session: &'a ConfiguredSession, method: Method, params: Json, peer: Arc<dyn AgentPeer>) -> Self {
         let params = Params::parse(&method, params);
-        Self { session, method, params, peer, restored: false }
+        Self { session, method, params, peer, arguments_repaired: false }
     }
 
     /// Returns the span of the request for the log.
@@ -49,7 +49,7 @@ impl<'a> SessionRequest<'a> {
     /// Answers the request, under a span for the collector if telemetry is configured.
     pub(super) async fn handle(mut self) -> Answer {
         let span = self.trace();
-        let answer = self.dispatch().await.unwrap_or_else(|error| Answer::Error(Json::of(&error)));
+        let answer = self.dispatch().await.unwrap_or_else(Answer::from);
         if let Some(span) = span {
             span.answered(&answer);
         }
@@ -58,7 +58,7 @@ impl<'a> SessionRequest<'a> {
 
     /// Begins the span for the collector, and makes it the parent in the parameters.
     pub(super) fn trace(&mut self) -> Option<Span> {
-        let (caller, agent) = (&self.session.caller, &self.session.agent);
+        let (caller, agent) = (&self.session.caller, &self.session.agent_side.agent);
         let telemetry = self.session.context.telemetry.as_ref()?;
         let id = self.peer.request_id();
         let (span, params) = telemetry.serving(&self.method, &self.params, (caller, agent), id)?;
@@ -101,7 +101,7 @@ impl<'a> SessionRequest<'a> {
             Ok(Some(arguments)) => {
                 if let Some(params) = self.params.as_json().with("arguments", &arguments) {
                     self.set_params(params);
-                    self.restored = true;
+                    self.arguments_repaired = true;
                 }
             }
             Err(error) => {
@@ -125,10 +125,10 @@ impl<'a> SessionRequest<'a> {
         attempt: Option<GroupAttempt>,
         resumed: bool,
     ) -> Result<AdmittedCall, Answer> {
-        let Self { session, method, params, peer, restored } = self;
+        let Self { session, method, params, peer, arguments_repaired } = self;
         let params = session.without_foreign_task(method, params, &target.upstream);
         let call = Call::new(method, params, &session.caller, target.item.clone(), target.risk);
-        let call = Call { attempt, restored: *restored, ..call };
+        let call = Call { attempt, arguments_repaired: *arguments_repaired, ..call };
         let in_force = InForceForCall { session, target };
         let input =
             GateInput { resumed, in_force: Some(&in_force), ..GateInput::of_call(session, target, peer, &call) };

@@ -11,7 +11,7 @@ impl SessionRequest<'_> {
     /// Answers the request. From then on the agent is notified of changes to the resource, or no longer.
     pub(super) async fn subscribe(self) -> Result<Answer, RpcError> {
         let (session, target) = (self.session, self.target().await?);
-        let (subscriptions, uri) = (&session.upstream_subscriptions, target.item.exposed.to_string());
+        let (subscriptions, uri) = (&session.agent_side.upstream_subscriptions, target.item.exposed.to_string());
         if self.method != Method::ResourcesSubscribe {
             subscriptions.watched.remove(&uri);
             return self.subscribe_at(&target).await;
@@ -22,7 +22,7 @@ impl SessionRequest<'_> {
         }
         let answer = self.subscribe_at(&target).await;
         if let Some(change) = subscriptions.watched.settle(&uri, matches!(answer, Ok(Answer::Result(_)))) {
-            session.sink.pass(change).await;
+            session.agent_side.sink.pass(change).await;
         }
         answer
     }
@@ -42,7 +42,7 @@ impl SessionRequest<'_> {
                 Ok(()) => session.follow_resource(target),
                 Err(refusal) => return Ok(refusal),
             },
-            _ => session.upstream_subscriptions.remove(&Followed::Resource(target.item.exposed.to_string())),
+            _ => session.agent_side.upstream_subscriptions.remove(&Followed::Resource(target.item.exposed.to_string())),
         }
         Ok(Answer::Result(Json::empty_object()))
     }

@@ -22,30 +22,31 @@ impl Execution<'_> {
     }
 
     /// Takes the answers that a request brings: to a task's questions, or to those of an earlier round. Returns the
-    /// call, if it is still open at the source since that round. The inner error is an answer that ends the request.
-    pub(super) async fn take_answers(&mut self) -> Result<Result<Option<InFlightCall>, Answer>, RpcError> {
+    /// call, if it is still open at the source since that round.
+    ///
+    /// # Errors
+    /// The answer that ends the request.
+    pub(super) async fn take_answers(&mut self) -> Result<Option<InFlightCall>, Answer> {
         if self.request.method == Method::TasksUpdate {
-            match Box::pin(self.request.with_task_answers()).await {
-                Ok(params) => self.request.set_params(params),
-                Err(refusal) => return Ok(Err(refusal)),
-            }
+            let params = Box::pin(self.request.with_task_answers()).await?;
+            self.request.set_params(params);
         }
-        match self.begun()? {
-            Some(round) => Ok(Box::pin(self.go_on(round)).await),
-            None => Ok(Ok(None)),
+        match self.round_to_resume()? {
+            Some(round) => Box::pin(self.go_on(round)).await,
+            None => Ok(None),
         }
     }
 
     /// Returns the round that a retry continues. `None` for a first request, and for one that answers the broker's own
     /// question, which the gate reads.
-    fn begun(&self) -> Result<Option<PendingRound>, RpcError> {
+    fn round_to_resume(&self) -> Result<Option<PendingRound>, RpcError> {
         let SessionRequest { session, params, .. } = &self.request;
         let Some(handle) = params.request_state() else { return Ok(None) };
         let refused = |why: &str| {
             let item = &self.target.item;
             Err(session.record_rejection("request-state", item.kind, &item.exposed, &format!("`requestState` {why}")))
         };
-        match session.continuations.rounds.take(&handle) {
+        match session.agent_side.continuations.rounds.take(&handle) {
             Ok(round) if round.about == self.about() => Ok(Some(round)),
             Ok(_) => refused("belongs to another request than this"),
             Err(RequestStateError::Gone) => refused("was used or is too old; send the request without it"),
@@ -66,7 +67,7 @@ impl Execution<'_> {
             }
         };
         let round = PendingRound { about: self.about(), questions, then: AfterAnswers::Again(state) };
-        let modern = session.agent.era == Era::Modern;
+        let modern = session.agent_side.agent.era == Era::Modern;
         if modern && (self.resumed || !round.is_answered_by(params)) {
             return Err(session.ask_by_result(ticket, Some(result), round).await);
         }
@@ -78,7 +79,7 @@ impl Execution<'_> {
     /// then. Any other agent gets the error unchanged.
     pub(super) async fn elicit_urls(&self, error: Json) -> Answer {
         let SessionRequest { session, method, peer, .. } = &self.request;
-        let agent = &session.agent;
+        let agent = &session.agent_side.agent;
         let modern = agent.era == Era::Modern && agent.opens_pages() && method.may_be_retried();
         let pages = if modern { url_elicitations_needed(&error) } else { Vec::new() };
         // An agent that would not ask about so many pages gets the error unchanged.
@@ -177,7 +178,7 @@ impl Execution<'_> {
 impl SessionRequest<'_> {
     /// Returns the member of a group at which an earlier round of the request began, if there was one.
     pub(super) fn begun_at<'b>(&self, members: &'b [VisibleItem]) -> Option<&'b VisibleItem> {
-        let begun = self.session.continuations.rounds.about(&self.params.request_state()?)?;
+        let begun = self.session.agent_side.continuations.rounds.about(&self.params.request_state()?)?;
         members.iter().find(|member| self.about(member) == begun)
     }
 }
@@ -208,9 +209,9 @@ impl ConfiguredSession {
     }
 
     fn handed_out(&self, result: Json, asked: Option<Json>, round: PendingRound) -> Answer {
-        let handle = match self.continuations.rounds.keep(&self.caller.session, round) {
+        let handle = match self.agent_side.continuations.rounds.keep(&self.caller.session, round) {
             Ok(handle) => handle,
-            Err(why) => return Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, why.to_string()))),
+            Err(why) => return Answer::from(RpcError::new(RpcError::INTERNAL, why.to_string())),
         };
         let handle = Json::of(&handle);
         let edits = [("inputRequests", asked.as_ref()), ("requestState", Some(&handle))];

@@ -91,7 +91,7 @@ impl SessionRequest<'_> {
             let text = format!("`params.level` must be one of {}", LOG_LEVELS.join(", "));
             return Err(RpcError::new(RpcError::INVALID_PARAMS, text));
         };
-        *session.sink.level() = Some(level.clone());
+        *session.agent_side.sink.level() = Some(level.clone());
         let tools = session.listing(ItemKind::Tool).await?;
         let legacy = |met: &DiscoveredSource| met.era == Era::Legacy && met.capabilities.get("logging").is_some();
         let told = tools
@@ -148,16 +148,16 @@ impl ConfiguredSession {
         }
         let no_agent: Arc<dyn AgentPeer> = Arc::new(NoAgent);
         let Some(notification) = self.notification_of_no_call(upstream, notification, &no_agent).await else { return };
-        match self.agent.era {
+        match self.agent_side.agent.era {
             Era::Legacy => self.tell_legacy(notification).await,
-            Era::Modern => self.listeners.pass(&notification).await,
+            Era::Modern => self.agent_side.listeners.pass(&notification).await,
         }
     }
 
     /// Notifies a legacy agent of a change. Among resources, only those that it watches count.
     pub(super) async fn tell_legacy(&self, change: Notification) {
-        if !is_update(&change) || self.upstream_subscriptions.watched.admits(&change) {
-            self.sink.pass(change).await;
+        if !is_update(&change) || self.agent_side.upstream_subscriptions.watched.admits(&change) {
+            self.agent_side.sink.pass(change).await;
         }
     }
 

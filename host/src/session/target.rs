@@ -187,7 +187,11 @@ impl ConfiguredSession {
 
     pub(super) fn no_resource(&self, code: &str, uri: &str) -> RpcError {
         let error = self.record_rejection(code, ItemKind::Resource, uri, "resource not found");
-        let code = if self.agent.era == Era::Modern { RpcError::INVALID_PARAMS } else { RpcError::RESOURCE_NOT_FOUND };
+        let code = if self.agent_side.agent.era == Era::Modern {
+            RpcError::INVALID_PARAMS
+        } else {
+            RpcError::RESOURCE_NOT_FOUND
+        };
         RpcError { code, ..error }.with_data(serde_json::json!({ "uri": shortened(uri) }))
     }
 

@@ -158,15 +158,15 @@ impl Execution<'_> {
     /// caller's tasks in a list.
     pub(super) async fn with_tasks(&self, result: Json) -> Result<Json, Answer> {
         let SessionRequest { session, method, peer, .. } = &self.request;
-        let (known, upstream) = (&session.continuations.tasks, &self.target.upstream);
-        if is_handle(&result) && !session.agent.extends(meta::TASKS_EXTENSION) {
+        let (known, upstream) = (&session.agent_side.continuations.tasks, &self.target.upstream);
+        if is_handle(&result) && !session.agent_side.agent.extends(meta::TASKS_EXTENSION) {
             let text = "the source began a task, and this agent did not declare that it supports tasks";
-            return Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
+            return Err(Answer::from(RpcError::new(RpcError::INTERNAL, text)));
         }
         if known.remember(upstream, &result).is_err() {
             let text =
                 "the source began a task under the id of a task of another source; the two could not be told apart";
-            return Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
+            return Err(Answer::from(RpcError::new(RpcError::INTERNAL, text)));
         }
         match method {
             Method::TasksGet => Box::pin(session.with_task_questions(upstream, result, peer)).await,
@@ -189,7 +189,7 @@ impl ConfiguredSession {
         let related = params.meta().and_then(|meta| Some((meta, meta.get(meta::RELATED_TASK)?)));
         let Some((facts, related)) = related else { return params.clone() };
         let id = related.get_str(meta::TASK_ID);
-        if id.is_some_and(|id| self.continuations.tasks.has(&id, upstream)) {
+        if id.is_some_and(|id| self.agent_side.continuations.tasks.has(&id, upstream)) {
             return params.clone();
         }
         let whole = params.as_json().with("_meta", &facts.without(meta::RELATED_TASK));
@@ -207,7 +207,7 @@ impl ConfiguredSession {
         let members = AskingMembers::of(&state, |_, _| {});
         if !members.is_clear() {
             let text = "the source asks for input in a form that parsers read in different ways";
-            return Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
+            return Err(Answer::from(RpcError::new(RpcError::INTERNAL, text)));
         }
         let asked = state.get("inputRequests").filter(|asked| *asked != Json::null());
         let Some(asked) = asked else { return Ok(state) };
@@ -218,16 +218,16 @@ impl ConfiguredSession {
         for (key, put) in asked.into_iter().take(MAX_QUESTIONS) {
             // A question that is kept keeps nothing else of the result.
             let put = put.detached();
-            let request = match self.continuations.tasks.shown(&id, &key, &put) {
+            let request = match self.agent_side.continuations.tasks.shown(&id, &key, &put) {
                 Some(request) => request,
                 None => {
                     let method = put.get_str("method").unwrap_or_default();
                     let question =
                         self.question(upstream, key.clone(), &Method::from(method), put.get("params"), peer).await?;
                     let request = question.as_request();
-                    self.continuations.tasks.keep(&id, put, question).map_err(|NoRoom| {
+                    self.agent_side.continuations.tasks.keep(&id, put, question).map_err(|NoRoom| {
                         let text = "the open questions of this caller's tasks take more memory than it may have; answer some of them first";
-                        Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text)))
+                        Answer::from(RpcError::new(RpcError::INTERNAL, text))
                     })?;
                     request
                 }
@@ -247,7 +247,7 @@ impl SessionRequest<'_> {
         let (Some(answers), Some(id)) = (answers, params.get_str("taskId")) else { return Ok(params.clone()) };
         let mut passed = Json::empty_object();
         for (key, answer) in answers {
-            let Some(question) = session.continuations.tasks.take(&id, &key) else { continue };
+            let Some(question) = session.agent_side.continuations.tasks.take(&id, &key) else { continue };
             let answer = released(question.ticket.keeping_placeholders(), Answer::Result(answer)).await?;
             passed = passed.with(&key, &answer).unwrap_or(passed);
         }
@@ -303,7 +303,7 @@ impl SessionRequest<'_> {
         if !tools.sources().any(|(_, met)| has_tasks(&met.capabilities)) {
             return self.source().await;
         }
-        if session.agent.era == Era::Modern && !session.agent.extends(meta::TASKS_EXTENSION) {
+        if session.agent_side.agent.era == Era::Modern && !session.agent_side.agent.extends(meta::TASKS_EXTENSION) {
             let error = session.record_rejection(
                 "missing-capability",
                 ItemKind::Source,
@@ -314,7 +314,7 @@ impl SessionRequest<'_> {
             return Err(RpcError { code: RpcError::MISSING_CAPABILITY, ..error }.with_data(needed));
         }
         let id = self.params.as_json().get_str("taskId").unwrap_or_default();
-        let Some(upstream) = session.continuations.tasks.source(&id) else {
+        let Some(upstream) = session.agent_side.continuations.tasks.source(&id) else {
             let text = "no such task of this session";
             return Err(session.record_rejection("unknown-task", ItemKind::Source, "", text));
         };

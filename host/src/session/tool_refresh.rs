@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::configured::ConfiguredSession;
 use super::discovery::{self, ListResult, ListedItems, PendingSource};
-use super::listing::{SessionCatalog, recorded_names};
+use super::listing::{ListingRound, SessionCatalog, recorded_names};
 use super::lists::KINDS;
 use crate::config::ToolListUpdates;
 use crate::context::Upstream;
@@ -78,7 +78,7 @@ impl ConfiguredSession {
     /// Reports whether the session asks a source again when the source says that its tools have changed.
     pub(super) fn follows_tools(&self, upstream: &Upstream) -> bool {
         upstream.config.discovery == ToolListUpdates::Live
-            || self.listeners.want_tools()
+            || self.agent_side.listeners.want_tools()
             || self.lacks_current_tools(upstream)
     }
 
@@ -99,7 +99,7 @@ impl ConfiguredSession {
         let (me, upstream) = (self.me.clone(), Arc::clone(upstream));
         tokio::spawn(async move {
             loop {
-                let Some(session) = me.upgrade().filter(|session| !session.ended()) else { return };
+                let Some(session) = me.upgrade().filter(|session| !session.agent_side.ended()) else { return };
                 session.refresh_tools(&upstream).await;
                 // Dropped before the pause, so that the task does not keep an ended session alive.
                 drop(session);
@@ -131,7 +131,7 @@ impl ConfiguredSession {
             let me = self.me.clone();
             tokio::spawn(async move {
                 let listed = listed.await;
-                let Some(session) = me.upgrade().filter(|session| !session.ended()) else { return };
+                let Some(session) = me.upgrade().filter(|session| !session.agent_side.ended()) else { return };
                 if kind != ItemKind::Tool {
                     return session.list_arrived(upstream, kind, listed).await;
                 }
@@ -152,7 +152,9 @@ impl ConfiguredSession {
                     let changed = self.replace_listed(upstream, listed).await;
                     // An agent that subscribed is told of each change that a source with `discovery = "snapshot"`
                     // announces, even if it changes nothing that the agent sees.
-                    if !changed && upstream.config.discovery == ToolListUpdates::Snapshot && self.listeners.want_tools()
+                    if !changed
+                        && upstream.config.discovery == ToolListUpdates::Snapshot
+                        && self.agent_side.listeners.want_tools()
                     {
                         self.notify_change(ItemKind::Tool);
                     }
@@ -213,7 +215,7 @@ impl ConfiguredSession {
     /// Replaces the list of tools with one built from these results. Returns `None` and keeps the old list if none can
     /// be built.
     async fn replace_tools(&self, before: &SessionCatalog, answered: Vec<ListResult>) -> Option<Arc<SessionCatalog>> {
-        match self.build_listing(answered, false, ItemKind::Tool).await {
+        match self.build_listing(answered, ListingRound::Later, ItemKind::Tool).await {
             Ok(after) => {
                 let after = Arc::new(after.after(before));
                 *self.lock_tools() = Arc::new(tokio::sync::OnceCell::new_with(Some(Ok(Arc::clone(&after)))));

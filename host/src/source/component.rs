@@ -173,11 +173,11 @@ impl Source for ComponentSource {
             return self.broken(Cause::own(self.late()));
         };
         match called {
-            Ok(Ok(result)) => Outcome::Answered(Answer::Result(result)),
-            Ok(Err(ToolFailure::UnknownTool)) => error(RpcError::INVALID_PARAMS, format!("unknown tool: {tool}")),
-            Ok(Err(ToolFailure::InvalidArguments(text))) => error(RpcError::INVALID_PARAMS, text),
-            Ok(Err(ToolFailure::Failed(text))) => failed(&text),
-            Err(PluginFailure { code, detail }) => {
+            Ok(result) => Outcome::Answered(Answer::Result(result)),
+            Err(ToolFailure::UnknownTool) => error(RpcError::INVALID_PARAMS, format!("unknown tool: {tool}")),
+            Err(ToolFailure::InvalidArguments(text)) => error(RpcError::INVALID_PARAMS, text),
+            Err(ToolFailure::Failed(text)) => failed(&text),
+            Err(ToolFailure::Component(PluginFailure { code, detail })) => {
                 self.broken(Cause::own(format!("the component failed ({code})")).said(": ", detail, ""))
             }
         }
@@ -207,7 +207,7 @@ fn cause(text: String, PluginFailure { code, detail }: PluginFailure) -> Cause {
 }
 
 fn error(code: i64, text: String) -> Outcome {
-    Outcome::Answered(Answer::Error(Json::of(&RpcError::new(code, text))))
+    Outcome::Answered(Answer::from(RpcError::new(code, text)))
 }
 
 /// Returns a tool result that says that the tool failed, for the model to read.

@@ -27,7 +27,7 @@ use crate::ledger::EventCallback;
 use crate::name::SourceName;
 use crate::protocol::{Era, Notification};
 use connection::Connection;
-use drive::{FirstStep, drive};
+use drive::{AfterEnd, FirstStep, drive};
 use single_use::SingleUseConnection;
 use slot::{ConnectionSlot, SlotAnswer, WaitPolicy};
 use state::SupervisorState;
@@ -266,12 +266,13 @@ impl<D: Connector> Source for SupervisedSource<D> {
         state.forget();
         for slot in state.own().placed() {
             // Other sessions' connections are made when they are needed.
-            state.end(&slot, machine::ConnectionEvent::Restarted, cause, DRAIN_DEADLINE, slot.must_stay());
+            let then = if slot.must_stay() { AfterEnd::Connect } else { AfterEnd::Stop };
+            state.end(&slot, machine::ConnectionEvent::Restarted, cause, DRAIN_DEADLINE, then);
         }
         let shared: Vec<_> = state.shared_slots().cloned().collect();
         let mut restarted = 0;
         for slot in shared.iter().filter(|slot| slot.status() != SourceStatus::Idle || state.wants(slot)) {
-            state.end(slot, machine::ConnectionEvent::Restarted, cause, DRAIN_DEADLINE, true);
+            state.end(slot, machine::ConnectionEvent::Restarted, cause, DRAIN_DEADLINE, AfterEnd::Connect);
             restarted += 1;
         }
         if restarted == 0 {

@@ -113,29 +113,22 @@ impl FunctionsComponent {
     /// Calls a function. Dropping the future stops the guest.
     ///
     /// # Errors
-    /// The outer error is a failure of the component itself; the inner one concerns the arguments.
-    pub async fn call(
-        &self,
-        caller: &Arc<Caller>,
-        tool: &str,
-        arguments: &Json,
-    ) -> Result<Result<Json, ToolFailure>, PluginFailure> {
-        let Some(function) = self.0.functions.get(tool) else { return Ok(Err(ToolFailure::UnknownTool)) };
+    /// See [`ToolFailure`].
+    pub async fn call(&self, caller: &Arc<Caller>, tool: &str, arguments: &Json) -> Result<Json, ToolFailure> {
+        let function = self.0.functions.get(tool).ok_or(ToolFailure::UnknownTool)?;
         let (bytes, most) = (arguments.as_bytes().len(), limits::PAYLOAD_OUTPUT_BYTES);
         if bytes > most {
             let why = format!("the arguments have {bytes} bytes; a function takes at most {most}");
-            return Ok(Err(ToolFailure::InvalidArguments(why)));
+            return Err(ToolFailure::InvalidArguments(why));
         }
         let _permit = self.0.confinement.instance_permit(self.0.weight).await?;
         let slots = Arc::clone(&self.0.host.tools.free).acquire_many_owned(self.0.weight);
         let Ok(Ok(_slot)) = timeout(limits::SLOT_WAIT, slots).await else {
-            return Err(PluginFailure::new(FailureCode::Busy, "every slot for plugin instances is in use"));
+            let why = "every slot for plugin instances is in use";
+            return Err(PluginFailure::new(FailureCode::Busy, why).into());
         };
         // Read into values they take many times their size, so calls that wait have not read them.
-        let parameters = match function.parameters(arguments) {
-            Ok(parameters) => parameters,
-            Err(why) => return Ok(Err(ToolFailure::InvalidArguments(why))),
-        };
+        let parameters = function.parameters(arguments).map_err(ToolFailure::InvalidArguments)?;
         let mut results = vec![Val::Bool(false); usize::from(function.result.is_some())];
         let LoadedCode { host, identity, pre, confinement, .. } = &*self.0;
         let kept = confinement.access.key_value.as_ref().map(|stores| stores.of(&caller.profile));
@@ -151,7 +144,7 @@ impl FunctionsComponent {
         let limits = store.data().tool;
         let armed = arm(&mut store, limits);
         guard(armed, callee.call_async(&mut store, &parameters, &mut results)).await?;
-        Ok(Ok(function.answer(results.first())))
+        Ok(function.answer(results.first()))
     }
 }
 

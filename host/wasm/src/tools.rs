@@ -40,8 +40,16 @@ pub enum ToolFailure {
     UnknownTool,
     /// The arguments do not fit; the component's own text.
     InvalidArguments(String),
-    /// Any other failure; the component's own text.
+    /// Any other failure of the tool; the component's own text.
     Failed(String),
+    /// The component itself failed: it trapped, exceeded a limit or broke the contract.
+    Component(PluginFailure),
+}
+
+impl From<PluginFailure> for ToolFailure {
+    fn from(failure: PluginFailure) -> Self {
+        Self::Component(failure)
+    }
 }
 
 /// The sessions that are kept, and a counter that orders their uses.
@@ -149,24 +157,18 @@ impl ToolsComponent {
     /// the guest and discards the session's state.
     ///
     /// # Errors
-    /// The outer error is a failure of the component itself; the inner one is its answer.
-    pub async fn call(
-        &self,
-        caller: &Arc<Caller>,
-        tool: &str,
-        arguments: &Json,
-    ) -> Result<Result<Json, ToolFailure>, PluginFailure> {
+    /// See [`ToolFailure`].
+    pub async fn call(&self, caller: &Arc<Caller>, tool: &str, arguments: &Json) -> Result<Json, ToolFailure> {
         let arguments = arguments.as_str().to_owned();
         if !self.keeps_state {
             let _permit = self.instance_permit().await?;
-            return match self.open(caller).await? {
-                Ok((mut live, session)) => answer(live.call(session, tool, &arguments).await?),
-                Err(failure) => Ok(Err(failure)),
-            };
+            let (mut live, session) = self.open(caller).await?;
+            return Ok(object(live.call(session, tool, &arguments).await?)?);
         }
         let session_instance = self.session_instance(&caller.session);
         let Ok(mut instance) = tokio::time::timeout(SESSION_WAIT, session_instance.lock()).await else {
-            return Err(PluginFailure::new(FailureCode::Busy, "earlier calls of this session are still running"));
+            let why = "earlier calls of this session are still running";
+            return Err(PluginFailure::new(FailureCode::Busy, why).into());
         };
         let _permit = self.instance_permit().await?;
         // Taken out during the call, so that an instance that trapped or was cancelled is not used again.
@@ -175,16 +177,16 @@ impl ToolsComponent {
                 live.store.data_mut().facts.caller = Some(Arc::clone(caller));
                 (live, session)
             }
-            None => match self.open(caller).await? {
-                Ok(opened) => opened,
-                Err(failure) => return Ok(Err(failure)),
-            },
+            None => self.open(caller).await?,
         };
-        let result = live.call(session, tool, &arguments).await?;
+        let result = live.call(session, tool, &arguments).await;
+        if let Err(failure @ ToolFailure::Component(_)) = result {
+            return Err(failure);
+        }
         *instance = Some((live, session));
         drop(instance);
         self.kept.used(&session_instance, self.instance_pool.weight(), &self.identity);
-        answer(result)
+        Ok(object(result?)?)
     }
 
     /// Discards the state of a session. A call of it that is running still finishes.
@@ -220,12 +222,12 @@ impl ToolsComponent {
     }
 
     /// Opens a session in a fresh instance, on behalf of this caller.
-    async fn open(&self, caller: &Arc<Caller>) -> Result<Result<OpenSession, ToolFailure>, PluginFailure> {
+    async fn open(&self, caller: &Arc<Caller>) -> Result<OpenSession, ToolFailure> {
         let mut live = self.take_for(caller).await?;
-        Ok(match live.open().await? {
+        match live.open().await? {
             Ok(session) => Ok((live, session)),
             Err(text) => Err(ToolFailure::Failed(format!("the session could not be opened: {text}"))),
-        })
+        }
     }
 
     fn session_instance(&self, id: &SessionId) -> SessionInstance {
@@ -262,11 +264,4 @@ impl fmt::Debug for ToolsComponent {
 
 fn component_error<T>(result: Result<T, String>) -> Result<T, PluginFailure> {
     result.map_err(|text| PluginFailure::new(FailureCode::Error, text))
-}
-
-fn answer(result: Result<String, ToolFailure>) -> Result<Result<Json, ToolFailure>, PluginFailure> {
-    match result {
-        Ok(text) => object(text).map(Ok),
-        Err(failure) => Ok(Err(failure)),
-    }
 }

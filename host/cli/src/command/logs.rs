@@ -94,7 +94,7 @@ fn find(source: &str, folders: &[PathBuf], global: &GlobalArgs) -> anyhow::Resul
             let mut known: BTreeSet<String> = configured.keys().map(ToString::to_string).collect();
             known.extend(folders.iter().flat_map(|folder| logged(folder)));
             match known.is_empty() {
-                true => bail!("no source {source:?} is known here (there is none)"),
+                true => bail!("no source {source:?} is known here; the configuration has no sources"),
                 false => {
                     bail!("no source {source:?} is known here; the known ones are {}", Vec::from_iter(known).join(", "))
                 }

@@ -71,7 +71,7 @@ fn print(told: &Value) -> anyhow::Result<()> {
         (None, Some("ready")) => "ready".to_owned(),
         (None, Some("idle")) => "ended; it is started when it is needed".to_owned(),
         (None, state) => {
-            format!("ended; it is {}, and `portcullis status` shows how it goes on", state.unwrap_or("away"))
+            format!("ended; it is {}; run `portcullis status` to see its progress", state.unwrap_or("away"))
         }
     };
     output::text(&format!("{}  broker {}  {outcome}\n", text("source"), text("chain")))

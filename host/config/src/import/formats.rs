@@ -108,7 +108,9 @@ fn json_value(value: &ast::Value<'_>, notes: &mut Vec<String>) -> Value {
                 let name = member.name.as_str().to_owned();
                 let value = json_value(&member.value, notes);
                 if members.insert(name.clone(), value).is_some() {
-                    notes.push(format!("{name:?} stands twice in one place of the file: only the last one counts"));
+                    notes.push(format!(
+                        "{name:?} is defined twice in one place of the file: only the last definition is used"
+                    ));
                 }
             }
             Value::Object(members)

@@ -151,7 +151,7 @@ fn a_server_that_cannot_be_taken_over_leaves_the_others_alone() {
     let names: Vec<&str> = config.sources.keys().map(|name| name.as_str()).collect();
     assert_eq!(names, ["esc-2J", "good", "odd"]);
     let notes = imported.notes.join("\n");
-    for said in ["\"good\" stands twice", "none: left out", "bad: left out", "url: left out", "us: left out"] {
+    for said in ["\"good\" is defined twice", "none: left out", "bad: left out", "url: left out", "us: left out"] {
         assert!(notes.contains(said), "{said} in:\n{notes}");
     }
     assert!(!notes.contains('\u{1b}') && !notes.contains("pw"), "{notes}");

@@ -121,6 +121,12 @@ pub enum Answer {
     Error(Json),
 }
 
+impl From<RpcError> for Answer {
+    fn from(error: RpcError) -> Self {
+        Self::Error(Json::of(&error))
+    }
+}
+
 /// One JSON-RPC message.
 #[derive(Clone, Debug)]
 pub enum Message {

@@ -154,7 +154,7 @@ fn build_and_keep(
     mut tell: io::PipeWriter,
     user: Uid,
 ) -> Result<(), CellRefusal> {
-    set_parent_process_death_signal(Some(Signal::KILL)).step("die with the launcher")?;
+    set_parent_process_death_signal(Some(Signal::KILL)).step("set the parent-death signal")?;
     let cell = &ask.launch.cell;
     let grants = match opened {
         Some(grants) => grants,
@@ -209,7 +209,7 @@ pub(super) fn start_and_keep(
     let landlock = listen_to(reports)?;
     let enforced = EnforcementReport { landlock, cgroup: ask.cgroup, protects_names, user };
     let sockets: Vec<BorrowedFd<'_>> = listeners.iter().map(AsFd::as_fd).collect();
-    wire::send(control, &Ok::<_, CellRefusal>(enforced), &sockets).step("tell the broker")?;
+    wire::send(control, &Ok::<_, CellRefusal>(enforced), &sockets).step("report to the broker")?;
     // Only the broker may hold the sockets, so that closing them is up to it.
     drop(listeners);
     Ok(supervise(source, control, &ends, watch))
@@ -243,7 +243,7 @@ fn listen(line: &UnixStream, deputy: Option<Deputy>, recorder: Option<&UnixStrea
 /// Landlock.
 fn listen_to(mut reports: io::PipeReader) -> Result<u32, CellRefusal> {
     let mut said = Vec::new();
-    reports.read_to_end(&mut said).step("hear of the source")?;
+    reports.read_to_end(&mut said).step("read the report of the source's start")?;
     let mut rest = said.as_slice();
     let mut landlock = None;
     while let Ok((word, more)) = postcard::take_from_bytes(rest) {

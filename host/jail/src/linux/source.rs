@@ -135,17 +135,17 @@ fn record(line: &UnixStream, rules: seccomp::FilterOptions) -> Result<(), CellRe
     // the source begins.
     let send = move || given.recv().map_or(Ok(()), |listener| wire::send(line, &(), &[listener.as_fd()]));
     std::thread::scope(|scope| {
-        let sender = std::thread::Builder::new().spawn_scoped(scope, send).step("tell the broker")?;
+        let sender = std::thread::Builder::new().spawn_scoped(scope, send).step("report to the broker")?;
         // From here on each of the recorded calls waits for the listener. The filters that follow allow no other one.
         let listener = seccomp::record().step("record system calls");
         let installed = listener.and_then(|listener| {
             seccomp::apply(rules).step("seccomp")?;
-            give.send(listener).map_err(io::Error::other).step("tell the broker")
+            give.send(listener).map_err(io::Error::other).step("report to the broker")
         });
         // A sender that got nothing ends, too.
         drop(give);
         let sent = sender.join().unwrap_or_else(|_| Err(io::Error::other("the thread that sends it has failed")));
-        installed.and_then(|()| sent.step("tell the broker"))
+        installed.and_then(|()| sent.step("report to the broker"))
     })
 }
 

@@ -143,7 +143,7 @@ impl Admission {
         };
         issued.verifier.verify(bearer, &self.profile).await.map_err(|denial| match denial {
             TokenDenial::Invalid(why) => self.refuse(
-                &format!("this token is none of this server's own, nor accepted as a JWT: {why}"),
+                &format!("this token is neither one of this server's own nor accepted as a JWT: {why}"),
                 Some("invalid_token"),
             ),
             TokenDenial::NoProfile => {

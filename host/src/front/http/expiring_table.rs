@@ -30,8 +30,12 @@ pub(super) struct SessionEntry<V> {
     used: Mutex<Instant>,
 }
 
-/// An entry in use, and the entries that were removed to make room for it.
-pub(super) type InsertResult<V> = (EntryInUse<V>, Vec<Arc<SessionEntry<V>>>);
+/// An entry that was found or made.
+pub(super) struct FoundEntry<V> {
+    pub(super) entry: EntryInUse<V>,
+    /// The entry that was removed to make room for it.
+    pub(super) evicted: Option<Arc<SessionEntry<V>>>,
+}
 
 impl<K: Hash + Eq + Clone, V> ExpiringTable<K, V> {
     pub(super) fn new(idle: Duration, principal: PrincipalOf<K, V>) -> Self {
@@ -45,22 +49,21 @@ impl<K: Hash + Eq + Clone, V> ExpiringTable<K, V> {
         self.lock().get(key).cloned().map(EntryInUse)
     }
 
-    /// Returns the entry of that key, created for this principal if it does not exist, and the entries that were
-    /// removed for it.
+    /// Returns the entry of that key, created for this principal if it does not exist.
     pub(super) fn entry(
         &self,
         key: K,
         principal: &Principal,
         make: impl FnOnce() -> V,
-    ) -> Result<InsertResult<V>, HttpRefusal> {
+    ) -> Result<FoundEntry<V>, HttpRefusal> {
         let mut entries = self.lock();
         if let Some(entry) = entries.get(&key) {
-            return Ok((EntryInUse(Arc::clone(entry)), Vec::new()));
+            return Ok(FoundEntry { entry: EntryInUse(Arc::clone(entry)), evicted: None });
         }
-        let leaving = self.entry_to_evict(&entries, principal)?.and_then(|key| entries.remove(&key));
+        let evicted = self.entry_to_evict(&entries, principal)?.and_then(|key| entries.remove(&key));
         let entry = SessionEntry::new(make());
         entries.insert(key, Arc::clone(&entry));
-        Ok((EntryInUse(entry), leaving.into_iter().collect()))
+        Ok(FoundEntry { entry: EntryInUse(entry), evicted })
     }
 
     /// Checks that there is room for another entry of this principal, or that room can be made.
@@ -180,7 +183,7 @@ mod tests {
 
     fn enter(table: &ExpiringTable<Key, ()>, principal: &str, number: usize) -> Result<EntryInUse<()>, HttpRefusal> {
         let principal = Principal::established(principal);
-        Ok(table.entry((principal.clone(), number), &principal, || ())?.0)
+        Ok(table.entry((principal.clone(), number), &principal, || ())?.entry)
     }
 
     fn has(table: &ExpiringTable<Key, ()>, principal: &str, number: usize) -> bool {

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use tokio::sync::OnceCell;
 
 use super::admission::AdmittedCaller;
-use super::expiring_table::{EntryInUse, ExpiringTable, SessionEntry};
+use super::expiring_table::{EntryInUse, ExpiringTable, FoundEntry, SessionEntry};
 use super::headers;
 use super::reply::{HttpRefusal, Resumable};
 use super::streams::{EventId, MAX_UNREAD_BYTES, SessionStreams, StreamReader};
@@ -83,8 +83,8 @@ impl Sessions {
         let room = PrincipalRoom::new(&self.unread, &principal);
         let streams = Arc::new(SessionStreams::new(room));
         let session = LegacySession { caller, agent, streams, listening: Mutex::default() };
-        let (_, leaving) = self.legacy.entry(id, &principal, || session)?;
-        close_soon(leaving, Vec::new());
+        let FoundEntry { evicted, .. } = self.legacy.entry(id, &principal, || session)?;
+        close_soon(Vec::from_iter(evicted), Vec::new());
         Ok(())
     }
 
@@ -113,9 +113,9 @@ impl Sessions {
     ) -> Result<EntryInUse<OnceCell<SessionHandle>>, HttpRefusal> {
         let key = (caller.clone(), agent.name.clone(), agent.capabilities.clone());
         self.modern.remove_if(&key, |cell| cell.get().is_some_and(|handle| handle.ended()));
-        let (session, leaving) = self.modern.entry(key, &caller.principal, OnceCell::new)?;
-        close_soon(Vec::new(), leaving);
-        Ok(session)
+        let FoundEntry { entry, evicted } = self.modern.entry(key, &caller.principal, OnceCell::new)?;
+        close_soon(Vec::new(), Vec::from_iter(evicted));
+        Ok(entry)
     }
 
     /// Ends the legacy session that a request names.

@@ -89,7 +89,7 @@ impl AgentPeer for AgentChannel {
             }
             let mut ask = match self.asks.open(self.out.clone()) {
                 Ok(ask) => ask,
-                Err(error) => return Answer::Error(Json::of(&error)),
+                Err(error) => return Answer::from(error),
             };
             let request = Request { id: ask.id.clone(), method: method.to_owned(), params };
             if !self.out.send(Message::Request(request)).await {
@@ -113,7 +113,7 @@ impl AgentPeer for AgentChannel {
 }
 
 fn refusal(why: &str) -> Answer {
-    Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, why)))
+    Answer::from(RpcError::new(RpcError::INTERNAL, why))
 }
 
 fn lost() -> Answer {

@@ -120,7 +120,7 @@ fn interrupted_call(handed_over: bool) -> Answer {
         false => ("not-sent", "the broker stopped before the call was sent to its source; it had no effect"),
     };
     let error = RpcError::new(RpcError::INTERNAL, message).with_data(serde_json::json!({ "code": code }));
-    Answer::Error(Json::of(&error))
+    Answer::from(error)
 }
 
 /// The entry of a call in the table, which is removed however the call ends.

@@ -150,7 +150,7 @@ impl SessionHandle {
                 };
                 match turn {
                     Ok(_turn) => future.await,
-                    Err(_) => Answer::Error(Json::of(&session_ended())),
+                    Err(_) => Answer::from(session_ended()),
                 }
             };
             calls.open(id.clone(), place, future.boxed(), channel)
@@ -224,6 +224,6 @@ fn listed_by(method: &Method) -> Option<ItemKind> {
 async fn list(session: &dyn FrontSession, era: Era, kind: ItemKind, params: &Json, peer: Arc<dyn AgentPeer>) -> Answer {
     match session.list(kind, params, peer).await.and_then(|list_page| page::page(era, kind, &list_page, params)) {
         Ok(result) => Answer::Result(result),
-        Err(error) => Answer::Error(Json::of(&error)),
+        Err(error) => Answer::from(error),
     }
 }

@@ -60,9 +60,17 @@ struct DecidedItems {
     off: BTreeSet<Arc<str>>,
 }
 
+/// Which of a session's lists of one kind is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::session) enum ListingRound {
+    /// The session has seen no earlier list.
+    First,
+    /// The list replaces one that the session has seen.
+    Later,
+}
+
 impl ConfiguredSession {
-    /// Builds the list that the session may see from the answers of its sources. `first` is true if the session has
-    /// seen no earlier list.
+    /// Builds the list that the session may see from the answers of its sources.
     ///
     /// # Errors
     /// The cause of the first required source that failed, or whose names collide: nothing is served with only some of
@@ -70,14 +78,19 @@ impl ConfiguredSession {
     pub(in crate::session) async fn build_listing(
         &self,
         answered: Vec<ListResult>,
-        first: bool,
+        round: ListingRound,
         kind: ItemKind,
     ) -> Result<SessionCatalog, Cause> {
         // Boxed, as the compiler limits the nesting of futures.
-        Box::pin(self.assemble(answered, first, kind)).await
+        Box::pin(self.assemble(answered, round, kind)).await
     }
 
-    async fn assemble(&self, answered: Vec<ListResult>, first: bool, kind: ItemKind) -> Result<SessionCatalog, Cause> {
+    async fn assemble(
+        &self,
+        answered: Vec<ListResult>,
+        round: ListingRound,
+        kind: ItemKind,
+    ) -> Result<SessionCatalog, Cause> {
         let lock = self.context.lock.current().await.map_err(Cause::of)?;
         let offered = self.offered(&answered)?;
         let (catalog, contested) = self.merged(&offered, kind)?;
@@ -89,7 +102,7 @@ impl ConfiguredSession {
         // Boxed as a separate type, as the compiler limits the nesting of futures.
         let decided: BoxFuture<'_, _> = Box::pin(self.decide(&catalog, contested, &offered, &lock));
         let DecidedItems { shown, hidden, off } = decided.await;
-        if first {
+        if round == ListingRound::First {
             shown.iter().for_each(|(_, entry)| self.record_differences(entry));
         }
         self.record_hidden(&hidden, kind);

@@ -59,7 +59,7 @@ impl HttpConnection {
         match self.transport.receive().await {
             Some(Ok(received)) => Ok(self.explained(received.message)),
             Some(Err(TransportError::Lost { id, reason } | TransportError::Expired { id: Some(id), reason })) => {
-                let answer = Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, reason.to_string())));
+                let answer = Answer::from(RpcError::new(RpcError::INTERNAL, reason.to_string()));
                 Ok(Message::Response(Response { id: Some(id), answer }))
             }
             Some(Err(error)) => Err(error.into_cause()),

@@ -174,7 +174,7 @@ impl Exchange {
     }
 
     async fn expire(&self) {
-        let reason = format!("`{}` has ended the session (status 404): session expired", self.shared.shown());
+        let reason = format!("`{}` no longer knows the session (status 404): session expired", self.shared.shown());
         let reason = Cause::own(reason);
         // The server refused the message, so it certainly did not act on it.
         self.shared.deliver(Err(TransportError::Expired { id: self.id.clone(), reason: reason.clone() })).await;

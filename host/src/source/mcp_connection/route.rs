@@ -265,7 +265,7 @@ async fn put_to_agent(
     let answered = ask(&shared, &*owner, request, named);
     let answer = tokio::time::timeout(ASK_TIMEOUT, answered).await.unwrap_or_else(|_| {
         let why = format!("the agent did not answer within {} s", ASK_TIMEOUT.as_secs());
-        Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, why)))
+        Answer::from(RpcError::new(RpcError::INTERNAL, why))
     });
     shared.pending().source_requests.remove(&id);
     if let Err(error) = shared.transport.send(&Message::Response(Response { id: Some(id), answer })).await {

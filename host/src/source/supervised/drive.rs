@@ -50,8 +50,16 @@ pub(super) struct SlotEnd {
     pub(super) cause: Cause,
     /// The longest time that awaited answers may still take.
     pub(super) drain_time: Duration,
-    /// True if another connection is made afterwards.
-    pub(super) again: bool,
+    pub(super) then: AfterEnd,
+}
+
+/// What follows the end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AfterEnd {
+    /// Another connection is made.
+    Connect,
+    /// The driver ends, too.
+    Stop,
 }
 
 /// Makes connections for as long as they are wanted and the slot is not stopped.
@@ -68,9 +76,12 @@ async fn work<D: Connector>(state: Arc<SupervisorState<D>>, slot: Arc<Connection
         FirstStep::Attempt(client) => attempt(&state, &slot, client).await,
         FirstStep::Keep(connection) => AttemptOutcome::Connected(connection),
         FirstStep::End(end) => {
-            let again = end.again;
+            let then = end.then;
             finish(&slot, end).await;
-            if again { attempt(&state, &slot, None).await } else { AttemptOutcome::HandedOver }
+            match then {
+                AfterEnd::Connect => attempt(&state, &slot, None).await,
+                AfterEnd::Stop => AttemptOutcome::HandedOver,
+            }
         }
     };
     loop {

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
 
 use super::connection::Connection;
-use super::drive::{FirstStep, SlotEnd, drive};
+use super::drive::{AfterEnd, FirstStep, SlotEnd, drive};
 use super::eras::KnownEras;
 use super::machine::ConnectionEvent;
 use super::recent_discoveries::RecentDiscoveries;
@@ -207,22 +207,28 @@ impl<D: Connector> SupervisorState<D> {
         }
         if let Some(leaving) = leaving {
             self.subscribe_to_shared(&leaving);
-            self.end(&leaving, ConnectionEvent::Closed, "another session needed its place", self.timeout, false);
+            self.end(
+                &leaving,
+                ConnectionEvent::Closed,
+                "another session needed its place",
+                self.timeout,
+                AfterEnd::Stop,
+            );
         }
         Ok(())
     }
 
-    /// Ends the driver and the connection of a slot, and connects again if `again` is set. Does not wait for it.
+    /// Ends the driver and the connection of a slot. Does not wait for it.
     pub(super) fn end(
         self: &Arc<Self>,
         slot: &Arc<ConnectionSlot>,
         event: ConnectionEvent,
         cause: &str,
         drain_time: Duration,
-        again: bool,
+        then: AfterEnd,
     ) {
         slot.replace_driver(|before, connection| {
-            let end = SlotEnd { before, connection, event, cause: Cause::own(cause.to_owned()), drain_time, again };
+            let end = SlotEnd { before, connection, event, cause: Cause::own(cause.to_owned()), drain_time, then };
             tokio::spawn(drive(Arc::clone(self), Arc::clone(slot), FirstStep::End(end)))
         });
     }

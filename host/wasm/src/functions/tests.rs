@@ -28,11 +28,15 @@ fn definition(functions: &FunctionsComponent, tool: &str) -> Value {
 }
 
 async fn call(functions: &FunctionsComponent, tool: &str, arguments: Value) -> Result<Value, ToolFailure> {
-    functions
-        .call(&caller(&SessionId::new()), tool, &Json::of(&arguments))
-        .await
-        .unwrap()
-        .map(|answer| answer.read().unwrap())
+    functions.call(&caller(&SessionId::new()), tool, &Json::of(&arguments)).await.map(|answer| answer.read().unwrap())
+}
+
+/// Returns how the component itself failed.
+fn of_component(called: Result<Json, ToolFailure>) -> PluginFailure {
+    match called {
+        Err(ToolFailure::Component(failure)) => failure,
+        other => panic!("{other:?}"),
+    }
 }
 
 async fn refusal(functions: &FunctionsComponent, tool: &str, arguments: Value) -> String {
@@ -61,7 +65,7 @@ async fn no_more_calls_work_at_once_than_the_source_may_have() {
         biased;
         spun = functions.call(&caller, "spin", &nothing) => panic!("{spun:?}"),
         // Its arguments are wrong, but nobody has read them.
-        refused = functions.call(&caller, "greet", &nothing) => refused.unwrap_err(),
+        refused = functions.call(&caller, "greet", &nothing) => of_component(refused),
     };
     assert_eq!(refused.code, FailureCode::Busy);
     assert!(refused.detail.contains("write `cell = { instances = 2 }`"), "{refused}");
@@ -169,7 +173,7 @@ async fn a_limit_that_is_met_is_named_and_the_next_call_works() {
         ("grow", FailureCode::Memory, "more than 64 MiB"),
         ("hoard", FailureCode::Memory, "more than 10000 handles"),
     ] {
-        let failure = functions.call(&caller(&SessionId::new()), tool, &Json::empty_object()).await.unwrap_err();
+        let failure = of_component(functions.call(&caller(&SessionId::new()), tool, &Json::empty_object()).await);
         assert!(failure.code == code && failure.detail.contains(named), "{failure}");
     }
     assert!(call(&functions, "nothing", json!({})).await.is_ok());

@@ -127,11 +127,11 @@ impl ReadyInstance<ToolsWorld> {
         session: ToolSession,
         tool: &str,
         arguments: &String,
-    ) -> Result<Result<String, ToolFailure>, PluginFailure> {
+    ) -> Result<String, ToolFailure> {
         let armed = self.arm();
         let guest = self.world.tools.portcullis_plugin_tools().session();
         let result = guest.call_call(&mut self.store, session.0, tool, arguments);
-        Ok(guard(armed, result).await?.map_err(convert::tool_failure))
+        guard(armed, result).await?.map_err(convert::tool_failure)
     }
 
     /// Returns the resources as JSON text, or the component's error; `None` if the component offers none.
