@@ -132,7 +132,7 @@ impl RunStatus {
 /// A session under one configuration. A request keeps the one that it began with.
 pub(super) struct ConfiguredSession {
     pub(super) me: Weak<Self>,
-    /// What survives a change of the configuration.
+    /// The state that survives a change of the configuration.
     pub(super) agent_side: Arc<AgentState>,
     pub(super) caller: Arc<Caller>,
     pub(super) profile: Arc<ProfileConfig>,

@@ -53,7 +53,7 @@ pub(super) struct SlotEnd {
     pub(super) then: AfterEnd,
 }
 
-/// What follows the end of a connection.
+/// The step that follows the end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AfterEnd {
     /// Another connection is made.
