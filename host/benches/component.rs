@@ -52,9 +52,9 @@ fn component(criterion: &mut Criterion) {
         println!("{name}: compiled in {compiled:?}; a second time {again:?}; at the next start {next_start:?}");
         criterion.bench_function(&format!("component/{name}"), |bencher| {
             bencher.iter(|| match &loaded.kind {
-                ComponentKind::Tools(tools) => runtime.block_on(tools.call(&caller, tool, arguments)).unwrap().unwrap(),
+                ComponentKind::Tools(tools) => runtime.block_on(tools.call(&caller, tool, arguments)).unwrap(),
                 ComponentKind::Functions(functions) => {
-                    runtime.block_on(functions.call(&caller, tool, arguments)).unwrap().unwrap()
+                    runtime.block_on(functions.call(&caller, tool, arguments)).unwrap()
                 }
                 ComponentKind::Command(_) => panic!("{name} is called"),
             });

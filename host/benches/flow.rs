@@ -1,7 +1,7 @@
 //! Measures what information flow adds to a call: the decision of `builtin:flow`, keeping a result, and looking up
 //! arguments in a session that has seen much. With `AGENTDOJO_CALLS`, it also measures all of that together for the
 //! calls in a file that `tests/interop/agentdojo/calls.py` has written.
-#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, reason = "a bench")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, clippy::disallowed_methods, reason = "a bench")]
 
 use std::hint::black_box;
 use std::sync::Arc;

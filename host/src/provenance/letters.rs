@@ -54,6 +54,7 @@ pub(super) enum Class {
 }
 
 /// The class of each byte of an ASCII text.
+#[expect(clippy::indexing_slicing, reason = "the compiler evaluates it")]
 static CLASSES: [Class; 256] = {
     let mut classes = [Class::Hidden; 256];
     let mut byte = 0;
@@ -67,7 +68,7 @@ static CLASSES: [Class; 256] = {
 impl Class {
     #[inline]
     pub(super) fn of(byte: u8) -> Self {
-        CLASSES[usize::from(byte)]
+        CLASSES.get(usize::from(byte)).copied().unwrap_or(Self::Hidden)
     }
 
     /// Reports whether it is a letter or a digit.
