@@ -36,7 +36,7 @@ Environment:
 Files:
   portcullis.toml                        the configuration, here or in a folder above
   ~/.config/portcullis/portcullis.toml   the user's own
-  .portcullis/                           the ledger, accepted tools and secrets, beside the configuration
+  .portcullis/                           the ledger, accepted tools and secrets, next to the configuration
   ~/.local/state/portcullis/             compiled plugins, and which configurations are trusted"
 )]
 pub(crate) struct Cli {

@@ -88,7 +88,7 @@ pub(super) struct RawConfig {
     pub ledger: RawLedger,
     /// OpenTelemetry traces, which are sent to a collector.
     pub telemetry: Option<RawTelemetry>,
-    /// The ways in which people hear of questions, beside the agent's own.
+    /// The ways in which people are told of questions, in addition to the agent's own.
     #[serde(default)]
     pub questions: RawQuestions,
     /// The tool sources, by name. A name has ASCII letters, digits, `-` and `_`, and does not contain `__`.
@@ -122,7 +122,7 @@ pub(super) struct RawConfig {
 #[schemars(rename = "Broker")]
 pub(super) struct RawBroker {
     /// The data folder, with ledger, lock file, caches, sockets and secrets; created with mode 0700. Default:
-    /// `.portcullis` beside this file.
+    /// `.portcullis` next to this file.
     pub data_dir: Option<Located<String>>,
     /// The longest time that a question waits for a person before the call is denied, such as "5m" (the default).
     pub ask_timeout: Option<Located<String>>,
@@ -201,7 +201,7 @@ pub(super) struct RawPerson {
     pub token: Located<RawValue>,
 }
 
-/// The ways in which people hear of questions, beside the agent's own.
+/// The ways in which people are told of questions, in addition to the agent's own.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "Questions")]

@@ -62,8 +62,9 @@ pub(super) struct RawSource {
     /// source reaches a network or is on one, and "private" if it is granted files, secrets, a capability or an
     /// account.
     pub labels: Option<Vec<Located<String>>>,
-    /// Hosts to which links in the source's results may lead under a profile with `links = "text"`, beside the host of
-    /// its `url` and those of its cell: names such as "docs.example.com", and "*.example.com" for all names below one.
+    /// Hosts to which links in the source's results may lead under a profile with `links = "text"`, in addition to the
+    /// host of its `url` and those of its cell: names such as "docs.example.com", and "*.example.com" for all names
+    /// below one.
     #[serde(default)]
     pub link_hosts: Vec<Located<String>>,
     /// Whether the source is used. With false it is checked with the rest of the file, but neither started nor shown.

@@ -110,7 +110,7 @@ enum Action {
     Verify(Verify),
     /// Print signed checkpoints that cover the whole ledger, to be kept on another machine
     ///
-    /// Whoever has them can detect later that a record was changed or removed, even if all hashes were recomputed.
+    /// With them, anyone can detect later that a record was changed or removed, even if all hashes were recomputed.
     Checkpoint,
     /// Print a proof that the ledger contains the records of a call, which others can check without the ledger
     Prove {

@@ -19,10 +19,10 @@ use crate::runtime;
 
 /// Write the entry with which a client reaches this broker into the client's own file
 ///
-/// Shows the change and asks. Everything else in the file stays, a copy of what was there before is kept beside it, and
-/// --undo removes exactly our entry. The client starts this program with the absolute path of the
-/// configuration, which counts as named: changes of it need no further trust. If the configuration has a `[serve]`
-/// table with `listen`, the entry is the address of the running broker with its token instead.
+/// Shows the change and asks. Everything else in the file stays, a copy of the file as it was is kept next to it, and
+/// --undo removes exactly our entry. The client starts this program with the absolute path of the configuration, which
+/// therefore needs no further trust when it changes. If the configuration has a `[serve]` table with `listen`, the entry
+/// is the address of the running broker with its token instead.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:

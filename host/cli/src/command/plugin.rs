@@ -105,8 +105,8 @@ enum Action {
     },
     /// Sign a plugin with a key, for brokers whose configuration has `plugin-keys`
     ///
-    /// The signature is one of cosign with a key: beside a file FILE it is written to FILE.sig, as `cosign sign-blob`
-    /// does, and in a registry it is an artifact beside the component, as `cosign sign` makes it.
+    /// The signature is one of cosign with a key. That of a file FILE is written to FILE.sig, as `cosign sign-blob` does;
+    /// in a registry it is an artifact next to the component, as `cosign sign` makes it.
     Sign {
         /// A file, or oci://REGISTRY/NAME:TAG or oci://REGISTRY/NAME@sha256:…
         plugin: String,
