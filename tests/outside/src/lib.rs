@@ -109,7 +109,7 @@ mod tests {
             Ok(Self)
         }
 
-        fn check(&self, call: &dyn portcullis_plugin::Call) -> Result<portcullis_plugin::Verdict, String> {
+        fn check(&self, call: &impl portcullis_plugin::Call) -> Result<portcullis_plugin::Verdict, String> {
             if call.tool().starts_with("delete_") {
                 return Ok(portcullis_plugin::Verdict::deny("no-deletes", "nothing may be deleted"));
             }
