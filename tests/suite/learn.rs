@@ -178,9 +178,9 @@ fn the_calls_of_learn_are_told_from_those_of_agents() {
         serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{}{}", ran.out, ran.err))
     };
     let (stats, learned) = (counted(&[]), counted(&["--principal", "learn"]));
-    let made = stats["ofLearn"].as_u64().unwrap();
+    let made = stats["learnCalls"].as_u64().unwrap();
     assert!(made > 0 && stats["all"]["calls"] == 0 && stats["sources"] == json!([]), "{stats}");
-    assert_eq!((&learned["all"]["calls"], &learned["ofLearn"]), (&json!(made), &json!(0)), "{learned}");
+    assert_eq!((&learned["all"]["calls"], &learned["learnCalls"]), (&json!(made), &json!(0)), "{learned}");
     assert!(dir.run(&["stats"]).out.contains("of `portcullis learn`, which `--principal learn` counts"));
     let rules = dir.path("rules.toml");
     fs::write(&rules, "[[policies]]\nplugin = \"builtin:rules\"\n").unwrap();

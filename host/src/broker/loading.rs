@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::{BuildError, default_sink_file};
 use crate::config::{
-    Config, Endpoint, PluginRef, RemoteSinkConfig, SyslogAddress, WitnessConfig, real_file, user_state_dir,
+    Config, Endpoint, PluginConfig, PluginRef, RemoteSinkConfig, SyslogAddress, WitnessConfig, real_file,
+    user_state_dir,
 };
 use crate::escape::escape_hidden;
 use crate::ledger::LedgerError;
@@ -70,33 +71,31 @@ pub fn user_plugin_host() -> Result<PluginHost, BuildError> {
 }
 
 /// Returns the errors of those plugins that come with the program and refuse their settings. No other plugin is run, so
-/// this can be asked of a configuration that nobody trusts yet.
+/// this can be asked of a configuration that nobody trusts yet. Such a configuration may have any number of policies that
+/// take long to compile, so the caller must set a time limit. Cancellation safe.
 ///
 /// # Errors
 /// As for [`user_plugin_host`].
 #[doc(hidden)]
 pub async fn refused_settings(config: &Config) -> Result<Vec<BuildError>, BuildError> {
     let host = user_plugin_host()?;
-    let lists = [
-        ("`[[policies]]`", &config.policies),
-        ("`[[transforms]]`", &config.transforms),
-        ("`[[approvals]]`", &config.approvals),
-    ];
     let mut refused = Vec::new();
-    for (list, plugins) in lists {
-        for (position, plugin) in plugins.iter().enumerate() {
-            if !matches!(plugin.plugin, PluginRef::Builtin(_)) {
-                continue;
-            }
-            let loaded = match list {
-                "`[[policies]]`" => host.policy(plugin).await.map(drop),
-                "`[[transforms]]`" => host.transform(plugin).await.map(drop),
-                _ => host.approval(plugin).await.map(drop),
-            };
-            refused.extend(loaded.err().map(|error| BuildError::of_listed(config, list, position, error)));
-        }
+    let mut note = |list, position, error| refused.push(BuildError::of_listed(config, list, position, error));
+    for (position, plugin) in builtins(&config.policies) {
+        host.policy(plugin).await.map_or_else(|error| note("`[[policies]]`", position, error), drop);
+    }
+    for (position, plugin) in builtins(&config.transforms) {
+        host.transform(plugin).await.map_or_else(|error| note("`[[transforms]]`", position, error), drop);
+    }
+    for (position, plugin) in builtins(&config.approvals) {
+        host.approval(plugin).await.map_or_else(|error| note("`[[approvals]]`", position, error), drop);
     }
     Ok(refused)
+}
+
+/// Returns those plugins of a list that come with the program, with their positions.
+fn builtins(plugins: &[PluginConfig]) -> impl Iterator<Item = (usize, &PluginConfig)> {
+    plugins.iter().enumerate().filter(|(_, plugin)| matches!(plugin.plugin, PluginRef::Builtin(_)))
 }
 
 /// Returns the folder of compiled code. `None` where none can be kept, which only costs time. A folder that other users

@@ -2,7 +2,7 @@
 
 mod glob_lists;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -137,26 +137,26 @@ impl SessionVault {
     /// Returns a text with placeholders in place of the values that they stand for.
     pub(super) fn hide(&self, text: String) -> String {
         let kept = self.kept.lock();
-        // Values are searched for only in the original text: a value may also be part of a placeholder.
-        let mut found: Vec<_> = kept
-            .by_placeholder
-            .iter()
-            .filter(|(_, value)| !value.text.is_empty())
-            .flat_map(|(placeholder, value)| {
-                text.match_indices(&value.text).map(move |(from, found)| (from, from + found.len(), placeholder))
-            })
-            .collect();
+        // Values are searched for only in the original text: a value may also be part of a placeholder. Of those that
+        // begin at one place the longest counts, so that no more is kept than the text has places.
+        let mut found: BTreeMap<usize, (usize, &Arc<str>)> = BTreeMap::new();
+        for (placeholder, value) in kept.by_placeholder.iter().filter(|(_, value)| !value.text.is_empty()) {
+            for (from, part) in text.match_indices(&value.text) {
+                let longest = found.entry(from).or_insert((0, placeholder));
+                if longest.0 < part.len() {
+                    *longest = (part.len(), placeholder);
+                }
+            }
+        }
         if found.is_empty() {
             return text;
         }
-        // A value may be a part of another.
-        found.sort_by_key(|(from, to, _)| (*from, std::cmp::Reverse(*to)));
         let (mut hidden, mut at) = (String::with_capacity(text.len()), 0);
-        for (from, to, placeholder) in found {
-            if to > at {
+        for (from, (length, placeholder)) in found {
+            if from + length > at {
                 hidden.push_str(text.get(at..from).unwrap_or_default());
                 hidden.push_str(placeholder);
-                at = to;
+                at = from + length;
             }
         }
         hidden.push_str(text.get(at..).unwrap_or_default());

@@ -115,7 +115,7 @@ impl KeptResults {
         }
         let mut random = [0; 16];
         getrandom::fill(&mut random).ok()?;
-        let id = hex(&random);
+        let (id, starts) = (hex(&random), starts(&text, part_bytes));
         let mut kept = self.0.lock();
         kept.drop_expired();
         let (mut evicted, mut held) = (0, kept.bytes());
@@ -131,7 +131,7 @@ impl KeptResults {
         }
         kept.results.drain(..evicted);
         kept.share.shrink(whole);
-        let (starts, until) = (starts(&text, part_bytes), Instant::now() + LIFETIME);
+        let until = Instant::now() + LIFETIME;
         kept.results.push(KeptResult { id: id.clone(), text: text.into_boxed_str(), starts, until });
         if kept.sweep.is_none() {
             kept.sweep = Some(tokio::spawn(sweep(Arc::downgrade(&self.0))).abort_handle());
@@ -171,21 +171,22 @@ fn starts(text: &str, part_bytes: usize) -> Vec<usize> {
 /// Returns the end of the part of a text that begins at `start` and takes at most this many bytes in a JSON string. It
 /// has one character at least.
 pub(super) fn part_end(text: &str, start: usize, part_bytes: usize) -> usize {
-    let rest = text.get(start..).unwrap_or_default();
+    let rest = text.as_bytes().get(start..).unwrap_or_default();
     let mut bytes = 0;
-    let beyond = rest.char_indices().find(|(at, c)| {
-        bytes += bytes_in_json(*c);
-        bytes > part_bytes && *at > 0
+    let beyond = rest.iter().position(|byte| {
+        bytes += bytes_in_json(*byte);
+        bytes > part_bytes
     });
-    beyond.map_or(text.len(), |(at, _)| start + at)
+    let end = beyond.map_or(text.len(), |at| text.floor_char_boundary(start + at));
+    if end > start { end } else { text.ceil_char_boundary(start + 1) }
 }
 
-/// Returns the bytes that a character takes in a JSON string, as `serde_json` writes it.
-fn bytes_in_json(c: char) -> usize {
-    match c {
-        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
-        c if c < ' ' => 6,
-        c => c.len_utf8(),
+/// Returns the bytes that a byte of a text takes in a JSON string, as `serde_json` writes it.
+fn bytes_in_json(byte: u8) -> usize {
+    match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+        ..b' ' => 6,
+        _ => 1,
     }
 }
 

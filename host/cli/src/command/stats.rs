@@ -126,7 +126,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     })?;
     if global.json {
         output::json(&json!({
-            "since": query.since, "until": query.until, "all": all.to_json(), "ofLearn": left_out,
+            "since": query.since, "until": query.until, "all": all.to_json(), "learnCalls": left_out,
             "sources": sources.iter().map(|(name, (traffic, items))| json!({
                 "source": (!name.is_empty()).then_some(name), "all": traffic.to_json(),
                 "items": items.iter().map(|(name, traffic)| json!({ "item": name, "all": traffic.to_json() })).collect::<Vec<_>>(),

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::bail;
 use portcullis::broker::refused_settings;
@@ -90,10 +91,15 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
+/// The longest time that settings are tried before the question: an untrusted file may have any number of policies that
+/// take long to compile.
+const SETTINGS_TIME: Duration = Duration::from_secs(10);
+
 /// Says which plugins refuse their settings, as `check` does: the configuration would be trusted, and not served. Plugins
 /// that do not come with the program are not run before it is trusted.
 fn warn_of_settings(config: &Config) {
-    let refused = runtime::block_on(async { Ok(refused_settings(config).await?) });
+    let refused =
+        runtime::block_on(async { Ok(tokio::time::timeout(SETTINGS_TIME, refused_settings(config)).await??) });
     let sentences = match refused {
         Ok(refused) => refused.iter().map(ToString::to_string).collect(),
         Err(error) => vec![format!("settings of plugins were not checked: {error:#}")],
