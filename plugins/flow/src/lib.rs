@@ -2,17 +2,18 @@
 //! speaks against it. Every other call runs.
 //!
 //! ```toml
-//! untrusted = "any"                      # "any", "traced" or "off": when untrusted content is a reason to ask
-//! private   = "traced"                   # "any", "traced" or "off": when private content is a reason to ask
-//! untrusted-labels = ["untrusted"]       # the labels of content that strangers may have written; "instructions" is that
-//!                                        # of a session that has seen text that reads like an instruction
+//! instructions = "any"                   # "any" or "off": whether text that reads like an instruction is a reason to ask
+//! untrusted    = "any"                   # "any", "traced" or "off": when untrusted content is a reason to ask
+//! private      = "traced"                # "any", "traced" or "off": when private content is a reason to ask
+//! untrusted-labels = ["untrusted"]       # the labels of content that strangers may have written
 //! private-labels   = ["private"]         # the labels of content that strangers must not read
 //! ```
 //!
 //! | rule | the call | asks if |
 //! |---|---|---|
-//! | 1 | may change something (`write`), or, where the session has seen private content, may disclose something (`network`) | the session has seen untrusted content ("any"), or the arguments hold text of it ("traced") |
-//! | 2 | may disclose something, or change something at another source than the text came from | the arguments hold text of private content ("traced"), or the session has seen any ("any") |
+//! | 1 | may change something (`write`) or disclose something (`network`) | the session has seen text that reads like an instruction to a model ("any") |
+//! | 2 | may change something, or, where the session has seen private content, may disclose something | the session has seen untrusted content ("any"), or the arguments hold text of it ("traced") |
+//! | 3 | may disclose something, or change something at another source than the text came from | the arguments hold text of private content ("traced"), or the session has seen any ("any") |
 //!
 //! A call without effects passes: its source's cell can neither write nor reach a network. If the broker could not
 //! trace everything that the session saw, or a person has refused a call of it, arguments count as holding text of all of
@@ -27,6 +28,8 @@ const MAX_NAMED: usize = 3;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct FlowRules {
+    #[serde(default)]
+    instructions: Instructions,
     #[serde(default = "any")]
     untrusted: When,
     #[serde(default = "traced")]
@@ -35,6 +38,15 @@ struct FlowRules {
     untrusted_labels: Vec<String>,
     #[serde(default = "private")]
     private_labels: Vec<String>,
+}
+
+/// Whether text that reads like an instruction to a model is a reason to ask.
+#[derive(Deserialize, Clone, Copy, Default, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Instructions {
+    #[default]
+    Any,
+    Off,
 }
 
 /// The content that is a reason to ask.
@@ -77,6 +89,19 @@ impl FlowPolicy for FlowRules {
                 ));
             }
         }
+        if rules.untrusted_labels.iter().any(|label| label == INSTRUCTIONS) {
+            return Err(format!(
+                "settings.untrusted-labels: {INSTRUCTIONS:?} has a rule of its own, which asks unless it is turned off: \
+                 remove the label, and write `untrusted = \"off\"` if nothing else is a reason to ask"
+            ));
+        }
+        if (rules.instructions, rules.untrusted, rules.private) == (Instructions::Off, When::Off, When::Off) {
+            return Err(
+                "settings: `instructions`, `untrusted` and `private` are all \"off\", so nothing would be asked; \
+                        remove one of them, or the policy"
+                    .to_owned(),
+            );
+        }
         Ok(rules)
     }
 
@@ -90,23 +115,28 @@ impl FlowPolicy for FlowRules {
         if effects.is_empty() || seen.is_empty() {
             return Ok(Verdict::Pass);
         }
+        let untrusted = self.untrusted != When::Off && any_of(&seen, &self.untrusted_labels);
+        let private = self.private != When::Off && any_of(&seen, &self.private_labels);
         let judged = Judged {
             // An effect that this version does not know is the most dangerous one.
             discloses: effects.iter().any(|effect| effect != "write"),
             changes: effects.iter().any(|effect| effect != "network"),
             traced: flow.traced(),
-            origins: flow.origins(),
+            origins: if untrusted || private { flow.origins() } else { Vec::new() },
             source: call.source(),
             seen,
         };
-        Ok(match (self.untrusted(&judged), self.private(&judged)) {
-            (None, None) => Verdict::Pass,
-            (Some(untrusted), None) => Verdict::ask("untrusted", untrusted),
-            (None, Some(private)) => Verdict::ask("private", private),
-            (Some(untrusted), Some(private)) => {
-                Verdict::ask("untrusted-and-private", format!("{untrusted}; and {private}"))
-            }
-        })
+        let reasons = [
+            (INSTRUCTIONS, self.instructions(&judged)),
+            (UNTRUSTED, untrusted.then(|| self.untrusted(&judged)).flatten()),
+            (PRIVATE, private.then(|| self.private(&judged)).flatten()),
+        ];
+        let reasons: Vec<_> = reasons.into_iter().filter_map(|(rule, reason)| Some((rule, reason?))).collect();
+        if reasons.is_empty() {
+            return Ok(Verdict::Pass);
+        }
+        let (rules, reasons): (Vec<_>, Vec<_>) = reasons.into_iter().unzip();
+        Ok(Verdict::ask(&rules.join("-and-"), reasons.join("; and ")))
     }
 }
 
@@ -121,31 +151,36 @@ struct Judged {
 }
 
 impl FlowRules {
-    /// Returns why untrusted content is a reason to ask.
+    /// Returns why text that reads like an instruction is a reason to ask.
+    fn instructions(&self, call: &Judged) -> Option<String> {
+        if self.instructions == Instructions::Off || !call.seen.iter().any(|label| label == INSTRUCTIONS) {
+            return None;
+        }
+        let effect = if call.changes { "change" } else { "disclose" };
+        Some(format!(
+            "the session has seen text that reads like an instruction to a model, and the call may {effect} something"
+        ))
+    }
+
+    /// Returns why untrusted content, which the session has seen, is a reason to ask.
     fn untrusted(&self, call: &Judged) -> Option<String> {
-        let effect = match (call.changes, call.discloses && call.has_seen(&self.private_labels)) {
+        let effect = match (call.changes, call.discloses && any_of(&call.seen, &self.private_labels)) {
             (true, _) => "the call may change something",
             (false, true) => "the call may disclose what the session has seen",
             (false, false) => return None,
         };
-        if self.untrusted == When::Off || !call.has_seen(&self.untrusted_labels) {
-            return None;
-        }
         let from = call.from(&self.untrusted_labels);
         let why = match (from.is_empty(), call.traced, self.untrusted) {
             (false, ..) => format!("{}, where strangers may have written it", text_from(&from)),
             (true, false, _) => untraceable("untrusted content"),
-            (true, true, When::Any) => call.seen_content(&self.untrusted_labels).to_owned(),
+            (true, true, When::Any) => "the session has seen content that strangers may have written".to_owned(),
             (true, true, _) => return None,
         };
         Some(format!("{why}, and {effect}"))
     }
 
-    /// Returns why private content is a reason to ask.
+    /// Returns why private content, which the session has seen, is a reason to ask.
     fn private(&self, call: &Judged) -> Option<String> {
-        if self.private == When::Off || !call.has_seen(&self.private_labels) {
-            return None;
-        }
         let mut from = call.from(&self.private_labels);
         if !call.discloses {
             // Text that goes back to its own source is disclosed to nobody.
@@ -164,23 +199,14 @@ impl FlowRules {
 }
 
 impl Judged {
-    fn has_seen(&self, labels: &[String]) -> bool {
-        self.seen.iter().any(|label| labels.contains(label))
-    }
-
-    /// Says what the session has seen that has one of these labels.
-    fn seen_content(&self, labels: &[String]) -> &'static str {
-        if self.seen.iter().filter(|label| labels.contains(label)).all(|label| label == INSTRUCTIONS) {
-            "the session has seen text that reads like an instruction to a model"
-        } else {
-            "the session has seen content that strangers may have written"
-        }
-    }
-
     /// Returns the results with one of these labels that the arguments hold text of.
     fn from(&self, labels: &[String]) -> Vec<&Origin> {
         self.origins.iter().filter(|origin| origin.labels.iter().any(|label| labels.contains(label))).collect()
     }
+}
+
+fn any_of(seen: &[String], labels: &[String]) -> bool {
+    seen.iter().any(|label| labels.contains(label))
 }
 
 /// Says where text of the arguments came from, as in "text in `/url` came from `web__fetch`, 2 calls ago".

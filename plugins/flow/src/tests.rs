@@ -48,15 +48,26 @@ fn a_change_after_untrusted_content_asks_and_names_what_its_arguments_came_from(
 }
 
 #[test]
-fn text_that_reads_like_an_instruction_is_a_reason_where_the_settings_say_so() {
-    let settings = r#"{"untrusted-labels":["instructions"]}"#;
-    assert_eq!(check(settings, &flow(&["write"], &[UNTRUSTED])), None);
-    let reason = check(settings, &flow(&["write"], &[INSTRUCTIONS, UNTRUSTED])).unwrap();
-    assert_eq!(
-        reason,
-        "the session has seen text that reads like an instruction to a model, and the call may change something"
+fn after_text_that_reads_like_an_instruction_every_effect_asks_unless_the_rule_is_off() {
+    let seen = |effects: &[&str]| flow(effects, &[INSTRUCTIONS, UNTRUSTED]);
+    for settings in [r#"{"untrusted":"off","private":"off"}"#, r#"{"untrusted":"traced"}"#] {
+        for (effects, may) in [(["network", "write"].as_slice(), "change"), (&["network"], "disclose")] {
+            assert_eq!(
+                check(settings, &seen(effects)).unwrap(),
+                format!(
+                    "the session has seen text that reads like an instruction to a model, and the call may {may} something"
+                )
+            );
+        }
+        assert_eq!(check(settings, &seen(&[])), None);
+        assert_eq!(check(settings, &flow(&["write"], &[UNTRUSTED])), None);
+    }
+    assert_eq!(check(r#"{"instructions":"off"}"#, &seen(&["network"])), None);
+    let both = check("{}", &seen(&["write"])).unwrap();
+    assert!(
+        both.contains("an instruction to a model") && both.contains("; and the session has seen content"),
+        "{both}"
     );
-    assert_eq!(check("{}", &flow(&["write"], &[INSTRUCTIONS])), None);
 }
 
 #[test]
@@ -136,6 +147,9 @@ fn a_result_and_a_list_pass() {
 fn settings_are_checked() {
     let error = |text| FlowRules::configure(text).err().unwrap();
     assert!(error(r#"{"private-labels":[]}"#).contains("`private = \"off\"`"));
+    assert!(error(r#"{"untrusted-labels":["instructions"]}"#).contains("has a rule of its own"));
+    let nothing = r#"{"instructions":"off","untrusted":"off","private":"off"}"#;
+    assert!(error(nothing).contains("nothing would be asked"));
     assert!(error(r#"{"untrusted":"sometimes"}"#).starts_with("settings.untrusted: unknown variant"));
     assert!(error(r#"{"lables":[]}"#).starts_with("settings.lables: unknown field"));
 }

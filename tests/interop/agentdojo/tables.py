@@ -7,9 +7,9 @@ import sys
 
 # The name of each setting in the tables, and the settings of `builtin:flow`.
 SETTINGS = {
-    "any": 'untrusted = "any"',
-    "traced": 'untrusted = "traced"',
-    "instructions": 'untrusted-labels = ["instructions"], private = "off"',
+    "any": 'instructions = "off"',
+    "traced": 'instructions = "off", untrusted = "traced"',
+    "instructions": 'untrusted = "off", private = "off"',
 }
 BEGIN = "<!-- measured: begin -->\n"
 END = "<!-- measured: end -->\n"
