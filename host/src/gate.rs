@@ -44,7 +44,7 @@ pub use input::GateInput;
 use judge::{AskReason, DecisionTrail, judge};
 pub use permit::Permit;
 use records::{UndecidedCall, recorded_payload};
-pub use refusal::CallRefusal;
+pub use refusal::{CallRefusal, DenialKind};
 use release::PassedFacts;
 pub use release::Ticket;
 pub(crate) use release::asks_for_input;

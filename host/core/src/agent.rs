@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use futures_util::future::BoxFuture;
 use serde_json::json;
 
+use crate::call::CallProgress;
 use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError};
 
 /// The transport of a connection, in OpenTelemetry's terms for MCP (`network.transport`).
@@ -94,8 +95,8 @@ pub trait AgentPeer: Send + Sync {
         None
     }
 
-    /// Notes that a source is about to get the call, which may have an effect from here on.
-    fn handed_over(&self) {}
+    /// Notes that a source is about to get the call. From here on, its progress says whether it may have an effect.
+    fn handed_over(&self, _progress: &Arc<CallProgress>) {}
 
     /// Notes that the call is answered while requests of its source are open at the agent. They may belong to other
     /// calls, so their answers are still awaited.

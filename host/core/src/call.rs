@@ -5,6 +5,7 @@ mod cause;
 mod counts;
 mod id;
 mod params;
+mod progress;
 mod view;
 
 use std::collections::HashSet;
@@ -21,6 +22,7 @@ pub use cause::{Cause, SourceWords};
 pub use counts::{EarlierCalls, SessionCalls};
 pub use id::{CallId, SessionId};
 pub use params::Params;
+pub use progress::CallProgress;
 pub use view::{CallView, CallViewBuilder};
 
 /// The trust level of a profile, which decides how much of the catalog it sees.

@@ -8,12 +8,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::CallRefusal;
+use super::refusal::DenialKind;
 use crate::call::BudgetLimit;
 use crate::config::{BudgetConfig, Rate};
 use crate::sync::Mutex;
 
 /// The code of a denial because the budget is spent.
-pub(super) const SPENT: &str = "budget-spent";
+const SPENT: &str = "budget-spent";
 
 /// The budget that is left to all callers of one profile together. It is kept in memory, so that a broker begins with
 /// full buckets, and is measured by a monotonic clock.
@@ -87,7 +88,7 @@ impl Budget {
             Some((wait, of)) => {
                 let seconds = wait.as_secs() + 1;
                 let text = format!("the profile's `budget` of {of} is spent; a call is possible again in {seconds} s");
-                Err(CallRefusal::denied(SPENT, text))
+                Err(CallRefusal::Denied { code: SPENT.to_owned(), message: text, kind: DenialKind::Budget })
             }
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::records::recorded_text;
+use super::refusal::DenialKind;
 use super::{CallRefusal, SessionVault};
 use crate::call::CallView;
 use crate::config::Detail;
@@ -96,8 +97,8 @@ pub(super) async fn judge(
                 asks.push(AskReason { quotes: quotes(&concern.code, &concern.message), concern });
             }
             Verdict::Deny(Denial { code, message, .. }) => {
-                let quotes = quotes(&code, &message);
-                return Err(CallRefusal::Denied { code, message, quotes });
+                let kind = if quotes(&code, &message) { DenialKind::MayQuote } else { DenialKind::Plain };
+                return Err(CallRefusal::Denied { code, message, kind });
             }
         }
     }

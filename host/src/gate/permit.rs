@@ -1,9 +1,8 @@
 //! The proof that a call passed the gate.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::call::{Call, Params};
+use crate::call::{Call, CallProgress, Params};
 use crate::protocol::{Json, Method};
 use crate::telemetry::Span;
 
@@ -14,30 +13,6 @@ pub struct Permit {
     call: Arc<Call>,
     params: Json,
     progress: Arc<CallProgress>,
-}
-
-/// The progress of a call on its way to the source. Its permit and its ticket share it.
-#[derive(Debug)]
-pub(crate) struct CallProgress {
-    /// True while the source cannot have seen anything of the call.
-    unsent: AtomicBool,
-}
-
-impl CallProgress {
-    /// Returns the progress of a call whose intent is being written.
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { unsent: AtomicBool::new(true) })
-    }
-
-    /// Marks that the source may see the call from now on.
-    pub(super) fn open(&self) {
-        self.unsent.store(false, Ordering::Relaxed);
-    }
-
-    /// Reports whether the source cannot have seen anything of the call.
-    pub(crate) fn is_unsent(&self) -> bool {
-        self.unsent.load(Ordering::Relaxed)
-    }
 }
 
 impl Permit {
@@ -56,12 +31,11 @@ impl Permit {
     #[cfg(test)]
     pub(crate) fn unchecked(call: Arc<Call>) -> Self {
         let progress = CallProgress::new();
-        progress.open();
+        progress.set_open();
         Self::new(call, None, false, progress)
     }
 
-    /// Returns the progress of the call, for tests of sources.
-    #[cfg(test)]
+    /// Returns the progress of the call.
     pub(crate) fn progress(&self) -> Arc<CallProgress> {
         Arc::clone(&self.progress)
     }
@@ -69,9 +43,9 @@ impl Permit {
     /// Waits for something that comes before anything of the call is sent, such as a place or a connection. If the call
     /// is dropped meanwhile, its outcome is recorded as `not-sent`.
     pub(crate) async fn before_sending<T>(&self, wait: impl Future<Output = T>) -> T {
-        self.progress.unsent.store(true, Ordering::Relaxed);
+        self.progress.set_unsent();
         let waited = wait.await;
-        self.progress.open();
+        self.progress.set_open();
         waited
     }
 

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use super::judge::DecisionTrail;
-use super::{CallRefusal, Gate, GateInput, budget};
+use super::refusal::DenialKind;
+use super::{CallRefusal, Gate, GateInput};
 use crate::call::Call;
 use crate::config::Detail;
 use crate::ledger::{Event, EventBody, EventKind, Ledger, shape};
@@ -38,8 +39,8 @@ impl Gate {
         refusal: &CallRefusal,
         trail: DecisionTrail,
     ) -> Result<(), CallRefusal> {
-        let (code, message, quotes) = match refusal {
-            CallRefusal::Denied { code, message, quotes } => (code, message, *quotes),
+        let (code, message, kind) = match refusal {
+            CallRefusal::Denied { code, message, kind } => (code, message, *kind),
             CallRefusal::Pending { .. } | CallRefusal::InputRequired(_) => {
                 return self.record_deferral(call, input, trail).await;
             }
@@ -49,13 +50,13 @@ impl Gate {
         self.ledger.record_definition(&call.item);
         // A caller that has spent its budget may call as often as before, and chooses the names in the shape of the
         // arguments.
-        let arguments = match code.as_str() {
-            budget::SPENT => recorded_size(&self.ledger, &call.arguments),
+        let arguments = match kind {
+            DenialKind::Budget => recorded_size(&self.ledger, &call.arguments),
             _ => recorded_payload(&self.ledger, &call.arguments, input.record),
         };
         let mut body = self.describe(call, input, trail, arguments);
         body.set("code", code);
-        body.set("message", recorded_text(&self.ledger, message, quotes, input.record));
+        body.set("message", recorded_text(&self.ledger, message, kind.may_quote(), input.record));
         let event = Event {
             kind: EventKind::CallDenied,
             run: Some(call.caller.session.clone()),

@@ -19,9 +19,8 @@ pub enum CallRefusal {
         code: String,
         /// The message, for people.
         message: String,
-        /// True if the message may repeat something of the call or of its result, because a plugin wrote it or it names
-        /// a key. The ledger keeps it the way it keeps the payload.
-        quotes: bool,
+        /// The kind of the denial.
+        kind: DenialKind,
     },
     /// A person has not answered yet. The question stays open; the same call may be sent again.
     Pending {
@@ -36,25 +35,48 @@ pub enum CallRefusal {
     Ledger(String),
 }
 
+/// The kind of a denial. It is known where the call is denied and never read from the code, which a plugin may choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DenialKind {
+    /// The message is in words of the broker or of the operator's settings, and repeats no payload.
+    Plain,
+    /// The message may repeat something of the call or of its result, because a plugin wrote it or it names a key. The
+    /// ledger keeps it the way it keeps the payload.
+    MayQuote,
+    /// A person refused the call.
+    Person,
+    /// The budget of the profile is spent.
+    Budget,
+}
+
+impl DenialKind {
+    /// Reports whether the message may repeat something of the payload.
+    pub(super) fn may_quote(self) -> bool {
+        self == Self::MayQuote
+    }
+}
+
 impl CallRefusal {
     /// Makes a denial in the broker's own words, which repeat no payload.
     pub(crate) fn denied(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Denied { code: code.into(), message: message.into(), quotes: false }
+        Self::Denied { code: code.into(), message: message.into(), kind: DenialKind::Plain }
     }
 
     /// Makes the denial of a call that a person refused.
     pub(super) fn by_person() -> Self {
-        Self::denied(BY_PERSON, "a person refused it")
+        let message = "a person refused it".to_owned();
+        Self::Denied { code: BY_PERSON.to_owned(), message, kind: DenialKind::Person }
     }
 
     /// Reports whether a person refused the call.
     pub(super) fn is_by_person(&self) -> bool {
-        matches!(self, Self::Denied { code, .. } if code == BY_PERSON)
+        matches!(self, Self::Denied { kind: DenialKind::Person, .. })
     }
 
     /// Makes a denial in words that may repeat something of the payload.
     pub(super) fn quoting(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Denied { code: code.into(), message: message.into(), quotes: true }
+        Self::Denied { code: code.into(), message: message.into(), kind: DenialKind::MayQuote }
     }
 
     /// Makes a refusal from a plugin's denial, whose words may repeat something of the payload.
@@ -94,5 +116,20 @@ impl CallRefusal {
             .with_data(json!({ "code": "ledger-unavailable" })),
         };
         Answer::from(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_that_a_plugin_chooses_is_not_taken_for_the_broker_s_own() {
+        for code in [BY_PERSON, "budget-spent"] {
+            let refusal = CallRefusal::by_plugin(Denial::new(code, ""));
+            assert!(!refusal.is_by_person(), "{code}");
+            assert!(matches!(refusal, CallRefusal::Denied { kind: DenialKind::MayQuote, .. }), "{code}");
+        }
+        assert!(CallRefusal::by_person().is_by_person());
     }
 }

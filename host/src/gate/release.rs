@@ -8,11 +8,10 @@ use serde_json::json;
 use super::approval::INPUT;
 use super::judge::DecisionTrail;
 use super::outcome::JudgedCall;
-use super::permit::CallProgress;
 use super::records::{recorded_payload, recorded_text};
 use super::revealed::revealed;
 use super::{Budget, CallRefusal, Gate, GateInput, SessionVault};
-use crate::call::{Call, CallId, Cause, Delivery, Outcome};
+use crate::call::{Call, CallId, CallProgress, Cause, Delivery, Outcome};
 use crate::config::Detail;
 use crate::ledger::{Event, EventBody, EventKind, LedgerError, OutcomeSlot, PendingIntent};
 use crate::metrics::{Ending, Series};
@@ -118,7 +117,7 @@ impl Ticket {
             self.slot = None;
             return Err(error);
         }
-        self.progress.open();
+        self.progress.set_open();
         self.opened = Instant::now();
         Ok(self)
     }
@@ -313,8 +312,8 @@ impl Gate {
                 (answer, ending, body)
             }
             Err(refusal) => {
-                if let CallRefusal::Denied { code, message, quotes } = &refusal {
-                    let message = recorded_text(&self.ledger, message, *quotes, ticket.record);
+                if let CallRefusal::Denied { code, message, kind } = &refusal {
+                    let message = recorded_text(&self.ledger, message, kind.may_quote(), ticket.record);
                     body.set("withheld", EventBody::new().with("code", code).with("message", message));
                 }
                 (refusal.to_answer(), Ending::Withheld, body)

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::configured::ConfiguredSession;
 use super::source_client::is_severe_enough;
 use crate::agent::AgentPeer;
-use crate::call::{Call, Outcome, Params};
+use crate::call::{Call, CallProgress, Outcome, Params};
 use crate::context::{CallCountGuard, Upstream};
 use crate::gate::Permit;
 use crate::protocol::{Era, Json, Method, Notification, meta};
@@ -25,6 +25,7 @@ pub(super) struct InFlightCall {
     pub(super) upstream: Arc<Upstream>,
     /// The call as the gate let it pass.
     about: Arc<Call>,
+    progress: Arc<CallProgress>,
     call: BoxFuture<'static, Outcome>,
     /// The span of the call, which ends with it.
     span: Option<Span>,
@@ -71,11 +72,12 @@ impl InFlightCall {
             None => permit,
         };
         let (out, events) = mpsc::channel(RELAY_QUEUE);
-        let (owned, about) = (Arc::clone(upstream), permit.shared_call());
+        let (owned, about, progress) = (Arc::clone(upstream), permit.shared_call(), permit.progress());
         let wants = Wants { progress: ProgressToken::of(token), log_level: Wants::log_level(&about.params) };
         let sender = CallEventSender::new(wants.progress.clone(), out);
         let call = Box::pin(async move { owned.source.call(permit, &client, sender).await });
-        Self { upstream: Arc::clone(upstream), about, call, span, events, wants, open: upstream.open_calls.open() }
+        let (upstream, open) = (Arc::clone(upstream), upstream.open_calls.open());
+        Self { upstream, about, progress, call, span, events, wants, open }
     }
 
     /// Returns the number of bytes of the parameters, which are kept as long as the call is open.
@@ -101,8 +103,8 @@ impl InFlightCall {
 impl ConfiguredSession {
     /// Drives a call until it ends or needs the agent.
     pub(super) async fn drive(&self, in_flight: &mut InFlightCall, peer: &Arc<dyn AgentPeer>) -> DriveEnd {
-        let InFlightCall { upstream, about, call, span, events, wants, open: _ } = in_flight;
-        peer.handed_over();
+        let InFlightCall { upstream, about, progress, call, span, events, wants, open: _ } = in_flight;
+        peer.handed_over(progress);
         // Boxed, as most calls ask nothing: the set has room for one question from the beginning.
         let mut asked = FuturesUnordered::<BoxFuture<'static, ()>>::new();
         let outcome = loop {
@@ -133,6 +135,9 @@ impl ConfiguredSession {
         }
         if let Some(span) = span.take() {
             span.ended(&outcome);
+        }
+        if matches!(outcome, Outcome::NotSent(_)) {
+            progress.set_unsent();
         }
         // A legacy source does not state for which call it asks. It may be another one, or none.
         if matches!(outcome, Outcome::Answered(_)) && !asked.is_empty() {

@@ -276,6 +276,31 @@ fn a_call_cut_off_by_shutdown_is_answered_with_its_outcome_over_stdio() {
 }
 
 #[test]
+fn a_call_that_waits_for_its_turn_at_shutdown_is_answered_as_its_record_says() {
+    for era in ERAS {
+        let dir = TestDir::new(&format!("{CONFIG}concurrency = 1\n"));
+        let mut agent = Agent::alone(&dir, era);
+        agent.list();
+        let hanging = agent.send_call("far__hang", &json!({}));
+        until("the source has the call", || dir.records_of("call.intent").len() == 1);
+        let waiting = agent.send_call("far__echo", &json!({}));
+        until("the second call waits", || dir.records_of("call.intent").len() == 2);
+        agent.running.signal(Signal::TERM);
+        let mut answers = [agent.next().unwrap(), agent.next().unwrap()];
+        answers.sort_by_key(|answer| answer["id"].as_u64());
+        for (answer, (id, expected)) in answers.iter().zip([(hanging, "outcome-unknown"), (waiting, "not-sent")]) {
+            assert_eq!((&answer["id"], &answer["error"]["data"]["code"]), (&json!(id), &json!(expected)), "{answer}");
+        }
+        assert_eq!(agent.running.ended().0, Some(0));
+        let mut outcomes: Vec<_> =
+            dir.records_of("tool.completed").iter().map(|record| record["body"]["outcome"].clone()).collect();
+        outcomes.sort_by_key(Value::to_string);
+        assert_eq!(outcomes, ["not-sent", "unknown"]);
+        dir.assert_nothing_left();
+    }
+}
+
+#[test]
 fn a_call_that_waits_for_approval_at_shutdown_is_answered_as_not_sent() {
     let dir = TestDir::new(CONFIG);
     let mut agent = Agent::of(dir.command(&["serve", "--stdio", "--profile", "asking"]), Era::Legacy, json!({}));

@@ -124,8 +124,18 @@ impl Method {
 
     /// Reports whether the method makes a source work. Requests about a task, a subscription or the log level do not.
     pub fn is_work(&self) -> bool {
-        let first = self.split('/').next().unwrap_or_default();
-        !matches!(first, "tasks" | "subscriptions" | "logging") && !self.ends_with("subscribe")
+        !matches!(
+            self,
+            Self::TasksList
+                | Self::TasksGet
+                | Self::TasksResult
+                | Self::TasksUpdate
+                | Self::TasksCancel
+                | Self::ResourcesSubscribe
+                | Self::ResourcesUnsubscribe
+                | Self::SubscriptionsListen
+                | Self::LoggingSetLevel
+        )
     }
 
     /// Reports whether a source may answer this method with a request for input; the caller then sends the request
@@ -282,6 +292,17 @@ mod tests {
             assert!(matches!(shouted, Method::Unknown(_)) && shouted.is_reserved(), "{shouted}");
         }
         assert_eq!(Method::from("vendor/do").as_str(), "vendor/do");
+    }
+
+    #[test]
+    fn a_method_of_a_source_s_own_is_work_whatever_it_is_called() {
+        for own in ["vendor/subscribe", "subscribe", "vendor/tasks", "logging2"] {
+            assert!(Method::from(own).is_work(), "{own}");
+        }
+        for light in ["tasks/get", "resources/unsubscribe", "subscriptions/listen", "logging/setLevel"] {
+            assert!(!Method::from(light).is_work(), "{light}");
+        }
+        assert!(Method::ToolsCall.is_work());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use crate::agent::{AgentPeer, Elicitation};
+use crate::call::CallProgress;
 use crate::protocol::{Answer, Era, Id, Json, Message, Method, Notification, Request, Response, RpcError};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -26,10 +27,18 @@ pub(crate) struct AgentChannel {
     asks: OpenQuestions,
     /// The id of the agent's request, or `None` for messages that belong to no request.
     id: Option<Id>,
-    /// True once a source may have the call.
-    handed_over: AtomicBool,
+    handed_over: Mutex<HandedOver>,
     /// True once the call is answered while questions are open: the end of its stream is then no loss of the agent.
     outlived: AtomicBool,
+}
+
+/// The calls that a request has been, one after the other: a group makes it at one member after the other.
+#[derive(Default)]
+struct HandedOver {
+    /// The progress of the latest one.
+    latest: Option<Arc<CallProgress>>,
+    /// True if a source may have seen one before that.
+    earlier_sent: bool,
 }
 
 impl AgentChannel {
@@ -40,14 +49,15 @@ impl AgentChannel {
             elicitation: client.elicitation,
             asks,
             id,
-            handed_over: AtomicBool::new(false),
+            handed_over: Mutex::default(),
             outlived: AtomicBool::new(false),
         }
     }
 
-    /// Reports whether a source may have the call.
-    pub(crate) fn is_handed_over(&self) -> bool {
-        self.handed_over.load(Ordering::Relaxed)
+    /// Reports whether a source may have seen the call.
+    pub(crate) fn may_be_sent(&self) -> bool {
+        let HandedOver { latest, earlier_sent } = &*self.handed_over.lock();
+        *earlier_sent || latest.as_ref().is_some_and(|progress| !progress.is_unsent())
     }
 }
 
@@ -68,8 +78,10 @@ impl AgentPeer for AgentChannel {
         self.outlived.store(true, Ordering::Relaxed);
     }
 
-    fn handed_over(&self) {
-        self.handed_over.store(true, Ordering::Relaxed);
+    fn handed_over(&self, progress: &Arc<CallProgress>) {
+        let mut handed_over = self.handed_over.lock();
+        let earlier = handed_over.latest.replace(Arc::clone(progress));
+        handed_over.earlier_sent |= earlier.is_some_and(|earlier| !earlier.is_unsent());
     }
 
     fn elicitation(&self) -> Elicitation {

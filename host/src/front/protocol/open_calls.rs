@@ -101,7 +101,7 @@ impl CallWork {
         let Self { future, ended, open, slot, channel } = self;
         let answer = tokio::select! {
             biased;
-            ended = ended => ended.ok().map(|()| interrupted_call(channel.is_some_and(|channel| channel.is_handed_over()))),
+            ended = ended => ended.ok().map(|()| interrupted_call(channel.is_some_and(|channel| channel.may_be_sent()))),
             answer = future => Some(answer),
         };
         let response = answer.map(|answer| Response { id: Some(open.key.1.clone()), answer });
@@ -111,8 +111,8 @@ impl CallWork {
 }
 
 /// Returns the answer to a call that had not ended when the broker stopped.
-fn interrupted_call(handed_over: bool) -> Answer {
-    let (code, message) = match handed_over {
+fn interrupted_call(may_be_sent: bool) -> Answer {
+    let (code, message) = match may_be_sent {
         true => {
             let message = "the broker stopped before the source answered; whether the call had an effect is unknown";
             ("outcome-unknown", message)

@@ -1,5 +1,5 @@
 use super::*;
-use crate::gate::permit::CallProgress;
+use crate::call::CallProgress;
 
 /// Returns the arguments as the source gets them. `[[p]]` stands for the placeholder of `value`.
 fn sent(value: &str, from: &str, restore_to: &[&str], arguments: &str) -> String {

@@ -87,7 +87,8 @@ fn in_flight(
     let open = upstream.open_calls.open();
     let wants = Wants { progress: ProgressToken::default(), log_level: None };
     let call = Box::pin(call);
-    (InFlightCall { upstream: Arc::clone(upstream), about, call, span: None, events, wants, open }, out)
+    let (upstream, progress) = (Arc::clone(upstream), CallProgress::new());
+    (InFlightCall { upstream, about, progress, call, span: None, events, wants, open }, out)
 }
 
 fn progress(method: &str) -> CallEvent {
