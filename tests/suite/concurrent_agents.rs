@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, Era};
-use crate::test_dir::TestDir;
+use crate::test_dir::{TestDir, until};
 use crate::web::Server;
 
 const CONFIG: &str = r#"
@@ -211,6 +211,32 @@ fn tasks_of_several_sources_are_merged_into_one_list() {
     assert_eq!(listed["result"]["tasks"], json!([ids[1]]), "{listed}");
     let unknown = session.send("tasks/get", json!({ "taskId": "nobody's" })).unwrap().answer().unwrap();
     assert_eq!(unknown["error"]["code"], -32602, "{unknown}");
+}
+
+#[test]
+fn a_task_of_a_source_that_a_reload_removed_reaches_nothing_and_keeps_nothing_running() {
+    let source = |name: &str| format!("[sources.{name}]\ncommand = [\"@source@\", \"full\"]\n");
+    let profile = "[profiles.default]\napprove = \"never\"\n";
+    let dir = TestDir::new(&format!("{profile}{}{}", source("stays"), source("goes")));
+    let mut agent = Agent::start(&dir, Era::Legacy);
+    agent.list();
+    let begin = json!({ "name": "goes__say", "arguments": {}, "task": { "ttl": 60_000 } });
+    let begun = agent.request("tools/call", begin);
+    let task = json!({ "taskId": begun["result"]["task"]["taskId"] });
+    assert!(task["taskId"].is_string(), "{begun}");
+    let found = agent.request("tasks/get", task.clone());
+    assert!(found["result"].is_object(), "{found}");
+    // The broker, and as many processes of each source.
+    let without_one = dir.processes().len().div_ceil(2);
+    dir.configure(&format!("{profile}{}", source("stays")));
+    agent.running.says("the configuration is reloaded");
+    until("the source has ended", || dir.processes().len() == without_one);
+    let intents = dir.records_of("call.intent").len();
+    for method in ["tasks/get", "tasks/cancel"] {
+        let gone = agent.request(method, task.clone());
+        assert_eq!(gone["error"]["code"], -32602, "{method}: {gone}");
+    }
+    assert_eq!((dir.records_of("call.intent").len(), dir.processes().len()), (intents, without_one));
 }
 
 #[test]

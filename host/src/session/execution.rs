@@ -90,6 +90,14 @@ impl<'a> Execution<'a> {
             Ok(admitted) => admitted,
             Err(refusal) => return ControlFlow::Break(AttemptResult::answered(refusal)),
         };
+        // Not before: the questions are still open if a person has to agree to the request first.
+        if self.request.method == Method::TasksUpdate && !self.resumed {
+            match Box::pin(self.take_task_answers()).await {
+                Ok(true) => {}
+                Ok(false) => return ControlFlow::Continue(None),
+                Err(withheld) => return ControlFlow::Break(AttemptResult::answered(withheld)),
+            }
+        }
         let (session, peer, upstream) = (self.request.session, &self.request.peer, &self.target.upstream);
         // A source that already has the call gets only the answers.
         let mut in_flight = open.unwrap_or_else(|| self.start(permit));

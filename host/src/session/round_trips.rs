@@ -21,20 +21,34 @@ impl Execution<'_> {
         self.request.about(self.target)
     }
 
-    /// Takes the answers that a request brings: to a task's questions, or to those of an earlier round. Returns the
-    /// call, if it is still open at the source since that round.
+    /// Takes the answers that a request brings to the questions of an earlier round. Returns the call, if it is still
+    /// open at the source since that round. Answers to a task's questions are taken once the request has passed the gate.
     ///
     /// # Errors
     /// The answer that ends the request.
     pub(super) async fn take_answers(&mut self) -> Result<Option<InFlightCall>, Answer> {
         if self.request.method == Method::TasksUpdate {
-            let params = Box::pin(self.request.with_task_answers()).await?;
-            self.request.set_params(params);
+            self.request.set_params(self.request.with_open_answers());
         }
         match self.round_to_resume()? {
             Some(round) => Box::pin(self.go_on(round)).await,
             None => Ok(None),
         }
+    }
+
+    /// Takes the answers of a `tasks/update` that has passed the gate. Returns false if the gate changed one of them: the
+    /// request, which has the new ones then, must pass once more.
+    ///
+    /// # Errors
+    /// The answer that ends the request, if one of them is withheld.
+    pub(super) async fn take_task_answers(&mut self) -> Result<bool, Answer> {
+        let params = self.request.with_released_answers().await?;
+        self.resumed = true;
+        let is_same = params.as_str() == self.request.params.as_json().as_str();
+        if !is_same {
+            self.request.set_params(params);
+        }
+        Ok(is_same)
     }
 
     /// Returns the round that a retry continues. `None` for a first request, and for one that answers the broker's own
@@ -112,7 +126,11 @@ impl Execution<'_> {
             AfterAnswers::Again(state) => {
                 let mut passed = Vec::new();
                 for question in round.questions {
-                    let Some(response) = responses.get(&question.key) else { continue };
+                    let Some(response) = responses.get(&question.key) else {
+                        let unanswered = "the agent left the question unanswered".into();
+                        let _ = question.ticket.release(Outcome::NotSent(unanswered)).await;
+                        continue;
+                    };
                     passed.push((question.key, released(question.ticket, Answer::Result(response)).await?));
                 }
                 self.resume(state, Some(passed));

@@ -18,6 +18,7 @@ use crate::call::{Params, Risk};
 use crate::context::Upstream;
 use crate::item::ItemKind;
 use crate::lockfile::Acceptance;
+use crate::name::SourceName;
 use crate::protocol::{Answer, AskingMembers, Era, Json, MAX_ID_BYTES, Method, RpcError, meta};
 use crate::shared_limit::{LimitShare, PrincipalRoom};
 use crate::sync::Mutex;
@@ -58,7 +59,8 @@ struct Taken;
 struct Task {
     /// The task's number, which is higher than that of each remembered task that was begun before it.
     number: u64,
-    upstream: Arc<Upstream>,
+    /// The source's name. What it stands for is looked up for each request: a reload may have removed or replaced it.
+    source: SourceName,
     asked: HashMap<String, Asked>,
 }
 
@@ -76,16 +78,12 @@ impl Tasks {
     }
 
     /// Remembers the task that a result begins, if it begins one.
-    fn remember(&self, upstream: &Arc<Upstream>, result: &Json) -> Result<(), Taken> {
+    fn remember(&self, source: &SourceName, result: &Json) -> Result<(), Taken> {
         let Some(id) = begun(result) else { return Ok(()) };
         let mut tasks = self.known.lock();
-        if let Some(task) = tasks.get_mut(&id) {
-            if task.upstream.config.name != upstream.config.name {
-                return Err(Taken);
-            }
-            // The source answers again with a task that it has begun: its questions are still open.
-            task.upstream = Arc::clone(upstream);
-            return Ok(());
+        if let Some(task) = tasks.get(&id) {
+            // The source may answer again with a task that it has begun: its questions are still open.
+            return if task.source == *source { Ok(()) } else { Err(Taken) };
         }
         if tasks.len() >= MAX_TASKS
             && let Some(oldest) = tasks.iter().min_by_key(|(_, task)| task.number).map(|(id, _)| id.clone())
@@ -93,17 +91,18 @@ impl Tasks {
             tasks.remove(&oldest);
         }
         let number = tasks.values().map(|task| task.number + 1).max().unwrap_or_default();
-        tasks.insert(id, Task { number, upstream: upstream.clone(), asked: HashMap::new() });
+        tasks.insert(id, Task { number, source: source.clone(), asked: HashMap::new() });
         Ok(())
     }
 
-    fn source(&self, id: &str) -> Option<Arc<Upstream>> {
-        self.known.lock().get(id).map(|task| task.upstream.clone())
+    /// Returns the name of the source that began a task.
+    fn source(&self, id: &str) -> Option<SourceName> {
+        self.known.lock().get(id).map(|task| task.source.clone())
     }
 
     /// Reports whether a source has begun the task of this id for the caller.
-    fn has(&self, id: &str, upstream: &Upstream) -> bool {
-        self.known.lock().get(id).is_some_and(|task| task.upstream.config.name == upstream.config.name)
+    fn has(&self, id: &str, source: &SourceName) -> bool {
+        self.known.lock().get(id).is_some_and(|task| task.source == *source)
     }
 
     /// Returns a question as the agent was shown it, if its source has put it in the same words before.
@@ -122,6 +121,10 @@ impl Tasks {
         let share = self.room.try_take(put.as_bytes().len() + question.bytes()).ok_or(NoRoom)?;
         task.asked.insert(question.key.clone(), Asked { put, question, _share: share });
         Ok(())
+    }
+
+    fn is_open(&self, id: &str, key: &str) -> bool {
+        self.known.lock().get(id).is_some_and(|task| task.asked.contains_key(key))
     }
 
     fn take(&self, id: &str, key: &str) -> Option<AgentQuestion> {
@@ -163,17 +166,18 @@ impl Execution<'_> {
             let text = "the source began a task, and this agent did not declare that it supports tasks";
             return Err(Answer::from(RpcError::new(RpcError::INTERNAL, text)));
         }
-        if known.remember(upstream, &result).is_err() {
+        if known.remember(&upstream.config.name, &result).is_err() {
             let text =
                 "the source began a task under the id of a task of another source; the two could not be told apart";
             return Err(Answer::from(RpcError::new(RpcError::INTERNAL, text)));
         }
         match method {
             Method::TasksGet => Box::pin(session.with_task_questions(upstream, result, peer)).await,
-            // Several agents may share one connection to the source; each sees its own tasks.
+            // Several agents may share one connection to the source; each sees its own tasks of this source.
             Method::TasksList => {
                 let tasks = result.get("tasks").and_then(|tasks| tasks.items()).unwrap_or_default();
-                let is_own = |task: &Json| task.get_str("taskId").is_some_and(|id| known.source(&id).is_some());
+                let is_own =
+                    |task: &Json| task.get_str("taskId").is_some_and(|id| known.has(&id, &upstream.config.name));
                 let own: Vec<_> = tasks.into_iter().filter(is_own).collect();
                 Ok(result.with("tasks", &Json::of(&own)).unwrap_or(result))
             }
@@ -189,7 +193,7 @@ impl ConfiguredSession {
         let related = params.meta().and_then(|meta| Some((meta, meta.get(meta::RELATED_TASK)?)));
         let Some((facts, related)) = related else { return params.clone() };
         let id = related.get_str(meta::TASK_ID);
-        if id.is_some_and(|id| self.agent_side.continuations.tasks.has(&id, upstream)) {
+        if id.is_some_and(|id| self.agent_side.continuations.tasks.has(&id, &upstream.config.name)) {
             return params.clone();
         }
         let whole = params.as_json().with("_meta", &facts.without(meta::RELATED_TASK));
@@ -239,19 +243,39 @@ impl ConfiguredSession {
 }
 
 impl SessionRequest<'_> {
-    /// Returns the parameters of `tasks/update`, with the answers that the source may have. An answer without a
-    /// question is left out.
-    pub(super) async fn with_task_answers(&self) -> Result<Json, Answer> {
-        let (session, params) = (self.session, self.params.as_json());
-        let answers = self.params.input_responses().and_then(|answers| answers.members());
-        let (Some(answers), Some(id)) = (answers, params.get_str("taskId")) else { return Ok(params.clone()) };
-        let mut passed = Json::empty_object();
+    /// Returns the parameters of `tasks/update` with the answers to open questions. An answer without a question is left
+    /// out.
+    pub(super) fn with_open_answers(&self) -> Json {
+        let tasks = &self.session.agent_side.continuations.tasks;
+        let Some((id, answers)) = self.task_answers() else { return self.params.as_json().clone() };
+        self.with_answers(answers.into_iter().filter(|(key, _)| tasks.is_open(&id, key)))
+    }
+
+    /// Takes the answers of `tasks/update` through the gate. Returns the parameters with the answers that the source may
+    /// have. From here on the questions are answered.
+    pub(super) async fn with_released_answers(&self) -> Result<Json, Answer> {
+        let tasks = &self.session.agent_side.continuations.tasks;
+        let Some((id, answers)) = self.task_answers() else { return Ok(self.params.as_json().clone()) };
+        let mut passed = Vec::new();
         for (key, answer) in answers {
-            let Some(question) = session.agent_side.continuations.tasks.take(&id, &key) else { continue };
+            let Some(question) = tasks.take(&id, &key) else { continue };
             let answer = released(question.ticket.keeping_placeholders(), Answer::Result(answer)).await?;
-            passed = passed.with(&key, &answer).unwrap_or(passed);
+            passed.push((key, answer));
         }
-        Ok(params.with("inputResponses", &passed).unwrap_or_else(|| params.clone()))
+        Ok(self.with_answers(passed))
+    }
+
+    /// Returns the id of the task that the request is about, and the answers that it brings.
+    fn task_answers(&self) -> Option<(String, Vec<(String, Json)>)> {
+        let answers = self.params.input_responses()?.members()?;
+        Some((self.params.as_json().get_str("taskId")?, answers))
+    }
+
+    fn with_answers(&self, answers: impl IntoIterator<Item = (String, Json)>) -> Json {
+        let add = |all: Json, (key, answer): (String, Json)| all.with(&key, &answer).unwrap_or(all);
+        let answers = answers.into_iter().fold(Json::empty_object(), add);
+        let params = self.params.as_json();
+        params.with("inputResponses", &answers).unwrap_or_else(|| params.clone())
     }
 
     /// Answers `tasks/list`: with the tasks of the source that is named, or of all that list tasks, in the order of
@@ -294,8 +318,8 @@ impl SessionRequest<'_> {
         Ok(Answer::Result(result.unwrap_or_else(Json::empty_object)))
     }
 
-    /// Returns the source of a task that this caller began. A task of another caller looks the same as one that does
-    /// not exist.
+    /// Returns the source of a task that this caller began, if the configuration in force still admits it. A task of
+    /// another caller looks the same as one that does not exist.
     pub(super) async fn task(&self) -> Result<VisibleItem, RpcError> {
         let session = self.session;
         // Where no source has tasks, the request is refused like any method that is not served.
@@ -314,7 +338,8 @@ impl SessionRequest<'_> {
             return Err(RpcError { code: RpcError::MISSING_CAPABILITY, ..error }.with_data(needed));
         }
         let id = self.params.as_json().get_str("taskId").unwrap_or_default();
-        let Some(upstream) = session.agent_side.continuations.tasks.source(&id) else {
+        let source = session.agent_side.continuations.tasks.source(&id);
+        let Some(upstream) = source.and_then(|source| session.upstream(source.as_str())) else {
             let text = "no such task of this session";
             return Err(session.record_rejection("unknown-task", ItemKind::Source, "", text));
         };

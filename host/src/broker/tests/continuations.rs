@@ -1,7 +1,8 @@
 //! Limits on what sessions keep for an agent that comes back.
 
 use super::*;
-use crate::config::SourceTable;
+use crate::config::{ConfigBuilder, PluginTable, SourceTable};
+use crate::gate::{AnswerRoute, GivenAnswer, QuestionEvent};
 use crate::source::testing::{ScriptedServer, answering};
 
 /// Returns the answers of a server whose tool `run` begins the task `t` and answers with a long text. The task asks a long
@@ -19,6 +20,7 @@ fn talk(request: &serde_json::Value) -> Vec<serde_json::Value> {
             let question = json!({ "method": "x/ask", "params": { "text": text } });
             Some(json!({ "taskId": "t", "status": "input_required", "inputRequests": { "q": question } }))
         }
+        "tasks/update" => Some(json!({ "answered": request["params"]["inputResponses"] })),
         _ => None,
     };
     answering(request, result)
@@ -26,8 +28,12 @@ fn talk(request: &serde_json::Value) -> Vec<serde_json::Value> {
 
 /// Returns a broker before the talker, and a session that has called it once.
 async fn begun(folder: &std::path::Path) -> (Broker, Arc<Session>, serde_json::Value) {
+    begun_under(Config::builder(folder)).await
+}
+
+async fn begun_under(config: ConfigBuilder) -> (Broker, Arc<Session>, serde_json::Value) {
     let profile = json!({ "approve": "never", "max-result": "8KiB" });
-    let config = Config::builder(folder).source("talker", SourceTable::native("talker"));
+    let config = config.source("talker", SourceTable::native("talker"));
     let config = config.profile("default", profile).build().unwrap();
     let broker =
         Broker::builder(config, Launcher::SelfExec).source("talker", ScriptedServer(talk)).build().await.unwrap();
@@ -89,5 +95,27 @@ async fn a_session_that_is_cleared_reads_no_further_part_of_an_earlier_result() 
     assert_eq!(refused["data"]["uri"], part, "{refused}");
     let again = asked(&session, "tools/call", json!({ "name": "talker__run" })).await.unwrap();
     assert!(asked(&session, "resources/read", json!({ "uri": links(&again) })).await.is_ok());
+    broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_questions_of_a_task_stay_open_until_the_request_that_answers_them_may_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = PluginTable::new("builtin:rules").settings(json!({ "ask": [{ "method": "tasks/update" }] }));
+    let (broker, session, _) = begun_under(Config::builder(folder.path()).policy(rules)).await;
+    asked(&session, "tasks/get", json!({ "taskId": "t" })).await.unwrap();
+    let mut events = broker.inbox().subscribe();
+    let answers = json!({ "taskId": "t", "inputResponses": { "q": { "text": "yes" }, "nobody-asked": {} } });
+    // The agent gives up while a person is being asked, and comes back when that one has answered.
+    let given_up = {
+        let (session, answers) = (Arc::clone(&session), answers.clone());
+        tokio::spawn(async move { asked(&session, "tasks/update", answers).await })
+    };
+    let QuestionEvent::Asked(question) = events.recv().await.unwrap() else { panic!("nobody has answered") };
+    given_up.abort();
+    assert!(given_up.await.unwrap_err().is_cancelled());
+    broker.inbox().answer(&question.id, &GivenAnswer::yes(), "me", AnswerRoute::Person).await.unwrap();
+    let updated = asked(&session, "tasks/update", answers.clone()).await.unwrap();
+    assert_eq!(updated["answered"], json!({ "q": { "text": "yes" } }));
     broker.shutdown().await;
 }
