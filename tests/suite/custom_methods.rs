@@ -173,3 +173,18 @@ fn notifications_of_an_agent_that_wait_are_limited() {
     let refused = denied.iter().filter(|record| record["body"]["code"] == "too-many-notifications").count();
     assert!((15..=16).contains(&refused), "{refused}: one is being handled, or will be, and 64 wait");
 }
+
+#[test]
+fn a_source_s_own_method_is_never_asked_about_by_a_result_that_the_protocol_does_not_have_for_it() {
+    let dir = TestDir::new(&CONFIG.replace("never", "always"));
+    let mut agent = Agent::start(&dir, Era::Modern);
+    let waiting = agent.send("vendor/erase", to("far"));
+    until("it waits for a person", || dir.run(&["approvals", "--json"]).out.contains("vendor/erase"));
+    let open: Value = serde_json::from_str(&dir.run(&["approvals", "--json"]).out).unwrap();
+    assert_eq!(dir.run(&["approvals", "approve", open[0]["id"].as_str().unwrap()]).code, Some(0));
+    let answer = agent.answer(waiting, None);
+    let echo = &answer["result"]["echo"];
+    assert!(echo.is_object() && echo.get("requestState").is_none(), "{answer}");
+    assert_eq!(dir.records_of("call.asked").len(), 1);
+    agent.leave();
+}

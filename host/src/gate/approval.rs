@@ -114,7 +114,12 @@ impl Approvals {
                 Ok(ApprovalOutcome { consume: Some(GrantUse { grant, binding }), by_person: true, how })
             }
             Plan::Ask(offer) => {
-                let elicitation = if question.out_of_band { Elicitation::None } else { peer.elicitation() };
+                let elicitation = match peer.elicitation() {
+                    _ if question.out_of_band => Elicitation::None,
+                    // The protocol has no `input_required` for this method, and its retry would be another call.
+                    Elicitation::InputRequired if !call.method.may_be_retried() => Elicitation::None,
+                    elicitation => elicitation,
+                };
                 let waits = elicitation != Elicitation::InputRequired;
                 let draft = |binding| question.draft(&self.ledger, self.timeout, binding, offer, acceptable);
                 let opened = self.inbox.open(binding, question.bytes(), waits, draft).await;
@@ -198,7 +203,11 @@ impl Approvals {
                 let deadline = pending.expires();
                 tokio::select! {
                     state = pending.wait(deadline) => state,
-                    state = self.elicit(pending, peer) => state,
+                    state = self.elicit(pending, peer) => match state {
+                        // An answer from another terminal may be on its way to the disk.
+                        None => pending.wait(Instant::now()).await,
+                        answered => answered,
+                    },
                 }
             }
             Elicitation::None => {

@@ -114,13 +114,18 @@ impl OpenQuestion {
         &self.terms.binding.session
     }
 
-    /// Waits for the answer until `deadline`. Returns `None` if there is none by then. The caller must be counted
-    /// ([`WaiterCount`]).
+    /// Waits for the answer until `deadline`, and for one that is being recorded then. Returns `None` if there is none.
+    /// The caller must be counted ([`WaiterCount`]).
     pub(in crate::gate) async fn wait(&self, deadline: Instant) -> Option<QuestionState> {
         let mut state = self.state.subscribe();
         let decided = state.wait_for(QuestionState::is_final);
-        let decided = tokio::time::timeout_at(deadline.into(), decided).await.ok()?;
-        decided.ok().map(|state| state.clone())
+        if let Ok(decided) = tokio::time::timeout_at(deadline.into(), decided).await {
+            return decided.ok().map(|state| state.clone());
+        }
+        // Such an answer counts for the calls that waited when it came.
+        self.recorded().await;
+        let state = self.state.borrow().clone();
+        state.is_final().then_some(state)
     }
 
     /// Reports whether the question waits for an answer.

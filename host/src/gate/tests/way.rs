@@ -242,3 +242,21 @@ async fn a_payload_of_any_depth_is_recorded_so_that_it_can_be_read_and_verified(
     }
     assert_eq!(crate::ledger::verify(bench.dir.path()).unwrap().verdict, crate::ledger::ChainStatus::Good);
 }
+
+#[tokio::test]
+async fn an_answer_that_is_being_recorded_when_its_call_has_waited_long_enough_counts() {
+    use inbox::QuestionState::{Approved, Recording};
+    let bench = Bench::new().await;
+    let _waiting = bench.ask(CALL).await;
+    let question = bench.inbox.find(&bench.inbox.list()[0].id).unwrap();
+    let wait = || question.wait(std::time::Instant::now());
+    assert!(wait().await.is_none(), "nobody answers");
+    question.state.send_replace(Recording);
+    let mut late = std::pin::pin!(wait());
+    for _ in 0..100 {
+        assert!((&mut late).now_or_never().is_none());
+        tokio::task::yield_now().await;
+    }
+    question.state.send_replace(Approved { scope: "once", by: "test".to_owned(), grant: None });
+    assert!(late.await.is_some());
+}
