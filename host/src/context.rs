@@ -16,12 +16,14 @@ mod upstream;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde_json::json;
+
 use crate::catalog::{FilterError, ItemFilter};
 use crate::cell::Installations;
-use crate::config::{Config, ProfileConfig, ScanMode};
+use crate::config::{Approve, Config, ProfileConfig, ScanMode};
 use crate::digest::Digest;
 use crate::gate::{Budget, Gate};
-use crate::ledger::Ledger;
+use crate::ledger::{Event, EventKind, Ledger};
 use crate::lock_reader::LockReader;
 use crate::lockfile::Lockfile;
 use crate::metrics::Histogram;
@@ -73,6 +75,15 @@ impl Context {
         let filters = self.profiles.get(profile).into_iter().flat_map(|profile| &profile.filters);
         let admitted = filters.filter(|(_, filter)| filter.admits_source());
         admitted.filter_map(|(name, filter)| Some((self.upstreams.get(name)?.clone(), filter)))
+    }
+
+    /// Logs and records the profiles under which no person is asked. Called when the configuration comes into force.
+    pub(crate) fn record_unguarded(&self) {
+        for (name, profile) in self.profiles.iter().filter(|(_, profile)| profile.config.approve == Approve::Never) {
+            tracing::warn!(profile = %name, "`approve = \"never\"`: risky calls run without asking");
+            let body = json!({ "profile": name, "sources": profile.config.sources });
+            self.ledger.record(Event::new(EventKind::ProfileUnguarded, body));
+        }
     }
 
     /// Returns the budget that all callers of a profile share, if it has one.

@@ -140,6 +140,24 @@ fn what_a_source_says_of_its_failure_is_told_and_reaches_no_record() {
     dir.assert_nothing_left();
 }
 
+#[test]
+fn a_reload_that_fails_records_neither_what_a_source_said_nor_what_never_came_into_force() {
+    let calc = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
+    let dir = TestDir::new(calc);
+    let mut agent = Agent::start(&dir, Era::Legacy);
+    agent.list();
+    dir.configure(&format!(
+        "{calc}[sources.down]\ncommand = [\"@source@\", \"exit-now\"]\nrequired = true\n[profiles.default]\napprove = \"never\"\n"
+    ));
+    let told = agent.running.says("the configuration is not reloaded");
+    assert!(told.contains("database"), "the operator reads all of it: {told}");
+    agent.leave();
+    let refused = dir.records_of("config.refused");
+    let error = refused[0]["body"]["error"].as_str().unwrap();
+    assert!(error.contains("source `down` is required") && !error.contains("database"), "{error}");
+    assert_eq!(dir.records_of("profile.unguarded").len(), 0);
+}
+
 /// Answers a POST with an error in the body.
 fn refuse(stream: TcpStream) {
     let mut reader = BufReader::new(stream);

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use portcullis_jail::Launcher;
-use serde_json::json;
 use tokio_util::task::TaskTracker;
 
 use super::native_parts::NativeParts;
@@ -14,10 +13,10 @@ use crate::cell::TierProbe;
 use crate::cell::{CellFactory, Installations};
 #[cfg(feature = "process")]
 use crate::config::user_state_dir;
-use crate::config::{Approve, Config, PluginConfig, user_trust};
+use crate::config::{Config, PluginConfig, user_trust};
 use crate::context::{self, Context, Profile, SourceParts};
 use crate::gate::{Gate, GatePlugins, Inbox};
-use crate::ledger::{Event, EventKind, Ledger};
+use crate::ledger::Ledger;
 use crate::lock_reader::LockReader;
 use crate::metrics::{Histogram, OPERATION};
 use crate::name::ProfileName;
@@ -152,7 +151,6 @@ impl BrokerCore {
         let (closing, natives) = (&self.closing, &self.natives.sources);
         let parts = SourceParts { secrets: &secrets, plugins: &plugins, cells: &cells, natives, closing };
         let upstreams = context::upstreams(&config, before, &parts).await?;
-        record_unguarded(&profiles, &ledger);
         let gate = Arc::new(Gate::new(gate, Arc::clone(&self.inbox), config.ask_timeout, ledger.clone()));
         let (telemetry, session_durations) = (self.telemetry.clone(), Arc::clone(&self.session_durations));
         let installations = self.installations().clone();
@@ -175,15 +173,6 @@ impl BrokerCore {
     /// Returns the packages that are being installed.
     pub(super) fn installations(&self) -> &Installations {
         self.cells.installations()
-    }
-}
-
-/// Logs and records the profiles under which no person is asked.
-fn record_unguarded(profiles: &BTreeMap<ProfileName, Profile>, ledger: &Ledger) {
-    for (name, profile) in profiles.iter().filter(|(_, profile)| profile.config.approve == Approve::Never) {
-        tracing::warn!(profile = %name, "`approve = \"never\"`: risky calls run without asking");
-        let body = json!({ "profile": name, "sources": profile.config.sources });
-        ledger.record(Event::new(EventKind::ProfileUnguarded, body));
     }
 }
 

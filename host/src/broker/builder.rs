@@ -168,6 +168,7 @@ async fn start(
     let question_notifier = QuestionNotifier::start(questions, secrets, &core.inbox, &core.receivers);
     let question_notifier = question_notifier.map_err(BuildError::Questions)?;
     let context = Arc::new(core.context(prepared, None).await?);
+    context.record_unguarded();
     let sinks = SinkTasks::start(sinks, &core.ledger, &core.receivers);
     let witnesses = WitnessTasks::start(&context.config.ledger.witnesses, &core.ledger, &core.receivers);
     let rejections = Arc::new(RejectionRecorder::new(core.ledger.clone()));

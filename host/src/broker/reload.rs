@@ -5,6 +5,7 @@
 //! their last call.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,7 +94,7 @@ pub enum ReloadError {
         wanted: PathBuf,
     },
     /// A new or changed source that is required cannot be connected.
-    #[error("source `{name}` is required and cannot be connected: {error}")]
+    #[error("{}", required(name, error))]
     Required {
         /// The source.
         name: SourceName,
@@ -103,6 +104,23 @@ pub enum ReloadError {
     /// The change cannot be recorded.
     #[error("the change of the configuration cannot be recorded: {0}")]
     Ledger(#[from] LedgerError),
+}
+
+impl ReloadError {
+    /// Returns the text for the ledger: without a source's own words, which may repeat payload.
+    fn recorded(&self) -> String {
+        match self {
+            Self::Required { name, error } => required(name, &error.recorded()),
+            Self::Build(BuildError::Source { source_name, error }) => {
+                format!("source `{source_name}`: {}", error.recorded())
+            }
+            error => error.to_string(),
+        }
+    }
+}
+
+fn required(name: &SourceName, why: &dyn fmt::Display) -> String {
+    format!("source `{name}` is required and cannot be connected: {why}")
 }
 
 impl ReloadSummary {
@@ -165,7 +183,7 @@ impl Broker {
             Err(error) => Err(error),
         };
         if let Err(error) = &replaced {
-            self.refuse(&error.to_string());
+            self.refuse_with(error.to_string(), &error.recorded());
         }
         replaced
     }
@@ -174,9 +192,15 @@ impl Broker {
     /// file that cannot be read, so that there is nothing to give to [`Broker::reload`].
     #[doc(hidden)]
     pub fn refuse(&self, reason: &str) {
-        let repeated = self.inner.refused.lock().replace(reason.to_owned()).is_some_and(|before| before == reason);
-        if !repeated {
-            self.inner.context().ledger.record(Event::new(EventKind::ConfigRefused, json!({ "error": reason })));
+        self.refuse_with(reason.to_owned(), reason);
+    }
+
+    /// Keeps the whole reason for `status`, and records the part of it that may be recorded.
+    fn refuse_with(&self, reason: String, recorded: &str) {
+        let mut refused = self.inner.refused.lock();
+        if refused.as_ref() != Some(&reason) {
+            *refused = Some(reason);
+            self.inner.context().ledger.record(Event::new(EventKind::ConfigRefused, json!({ "error": recorded })));
         }
     }
 
@@ -231,6 +255,7 @@ impl Inner {
         }
         let body = json!({ "before": before.digest, "digest": after.digest, "changes": reloaded });
         after.ledger.append(Event::new(EventKind::ConfigReloaded, body)).await?;
+        after.record_unguarded();
         self.context.send_replace(Arc::clone(&after));
         *self.refused.lock() = None;
         if let Some(running) = &mut *sinks {

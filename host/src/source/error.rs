@@ -60,6 +60,14 @@ impl SourceError {
         }
     }
 
+    /// Returns the text for the ledger: without the source's own words.
+    pub(crate) fn recorded(&self) -> String {
+        match self {
+            Self::Start(cause) | Self::Protocol(cause) | Self::Closed(cause) => cause.recorded(),
+            Self::Timeout { .. } => self.to_string(),
+        }
+    }
+
     /// Appends what the source's own words led to.
     #[cfg(feature = "process")]
     pub(crate) fn said(self, before: &'static str, words: String) -> Self {
