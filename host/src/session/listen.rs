@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use super::Session;
 use super::change_receiver::ChangeReceiver;
 use super::configured::ConfiguredSession;
+use super::execution::{AttemptResult, AttemptStatus, Execution};
 use super::listing::{SessionCatalog, VisibleItem};
 use super::lost_stream::{Backoff, missed_changes};
 use super::request::SessionRequest;
@@ -246,7 +247,10 @@ impl ConfiguredSession {
         let peer: Arc<dyn AgentPeer> = Arc::clone(&receiver) as _;
         let request = SessionRequest::new(self, Method::SubscriptionsListen, params, peer);
         let mut backoff = Backoff::default();
-        while request.clone().execute_at(&target).await.is_ok_and(|answer| is_lost(&answer)) {
+        // A stream that ended because the connection was lost is opened again, one that the source ended is not.
+        while let Ok(AttemptResult { status: AttemptStatus::NotSent | AttemptStatus::Unknown, .. }) =
+            Execution::new(request.clone(), &target, None).attempt().await
+        {
             let open = receiver.lost(missed_changes(&wants, watched));
             tracing::debug!(source = %upstream.config.name, "a subscription was lost");
             tokio::time::sleep(backoff.after(open)).await;
@@ -293,13 +297,6 @@ impl Drop for Subscribed {
 /// Returns the parameters that name a resource as the agent does.
 fn named(resource: &VisibleItem) -> Json {
     Json::of(&json!({ "uri": resource.item.exposed.to_string() }))
-}
-
-/// Reports whether a stream ended because the connection was lost, and not in good order.
-fn is_lost(answer: &Answer) -> bool {
-    let Answer::Error(error) = answer else { return false };
-    let code = error.get("data").and_then(|data| data.get_str("code"));
-    code.is_some_and(|code| code == "outcome-unknown" || code == "not-sent")
 }
 
 /// Tells the agent which changes will be announced, once the sources have confirmed. A stream that continues under

@@ -3,9 +3,22 @@
 use super::listing::VisibleItem;
 use super::request::SessionRequest;
 use super::upstream_subscriptions::Followed;
-use super::watched_resources::MAX_WATCHED;
+use super::watched_resources::{MAX_WATCHED, WatchedResources};
 use crate::item::ItemKind;
 use crate::protocol::{Answer, Era, Json, Method, RpcError};
+
+/// A subscription that waits for its answer. Dropping it forgets one that was not answered: the agent has cancelled the
+/// request.
+struct Unanswered<'a> {
+    watched: &'a WatchedResources,
+    uri: &'a str,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        self.watched.settle(self.uri, false);
+    }
+}
 
 impl SessionRequest<'_> {
     /// Answers the request. From then on the agent is notified of changes to the resource, or no longer.
@@ -20,8 +33,9 @@ impl SessionRequest<'_> {
             let text = format!("{MAX_WATCHED} resources are subscribed to already; unsubscribe from one of them");
             return Err(RpcError::new(RpcError::INVALID_REQUEST, text));
         }
+        let unanswered = Unanswered { watched: &subscriptions.watched, uri: &uri };
         let answer = self.subscribe_at(&target).await;
-        if let Some(change) = subscriptions.watched.settle(&uri, matches!(answer, Ok(Answer::Result(_)))) {
+        if let Some(change) = unanswered.watched.settle(&uri, matches!(answer, Ok(Answer::Result(_)))) {
             session.agent_side.sink.pass(change).await;
         }
         answer

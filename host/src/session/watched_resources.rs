@@ -41,11 +41,14 @@ impl WatchedResources {
         self.0.lock().insert(uri.to_owned(), Subscription::Taken);
     }
 
-    /// Notes whether a subscription was taken. Returns a notification for the agent if the resource changed before.
+    /// Notes whether a subscription was taken. Returns a notification for the agent if the resource changed before. One
+    /// that was taken before stays so, whatever becomes of a second request for it.
     pub(super) fn settle(&self, uri: &str, is_taken: bool) -> Option<Notification> {
         let mut all = self.0.lock();
         if !is_taken {
-            all.remove(uri);
+            if matches!(all.get(uri), Some(Subscription::Pending { .. })) {
+                all.remove(uri);
+            }
             return None;
         }
         let before = all.insert(uri.to_owned(), Subscription::Taken);
@@ -78,18 +81,16 @@ impl WatchedResources {
     pub(super) fn admits(&self, change: &Notification) -> bool {
         let Some(uri) = change.params.as_ref().and_then(|params| params.get_str("uri")) else { return false };
         let mut all = self.0.lock();
-        let watched = match all.get(&uri) {
-            Some(_) => Some(uri.clone()),
-            None => all.keys().find(|whole| is_part(&uri, whole)).cloned(),
-        };
-        match watched.and_then(|watched| all.get_mut(&watched)) {
-            Some(Subscription::Taken) => true,
-            Some(Subscription::Pending { changed }) => {
-                *changed = true;
-                false
-            }
-            None => false,
+        let about = |watched: &str| watched == uri || is_part(&uri, watched);
+        let mut subscriptions: Vec<_> =
+            all.iter_mut().filter(|(watched, _)| about(watched)).map(|(_, subscription)| subscription).collect();
+        if subscriptions.iter().any(|subscription| matches!(subscription, Subscription::Taken)) {
+            return true;
         }
+        for subscription in &mut subscriptions {
+            **subscription = Subscription::Pending { changed: true };
+        }
+        false
     }
 }
 
@@ -127,6 +128,7 @@ mod tests {
         assert!(watched.settle("a:c", false).is_none());
         assert!(watched.admits(&change("a:b")) && !watched.admits(&change("a:c")));
         assert!(watched.begin("a:b") && watched.admits(&change("a:b")), "a second request takes nothing away");
+        assert!(watched.settle("a:b", false).is_none() && watched.admits(&change("a:b")), "nor if it is refused");
         watched.remove("a:b");
         assert!(!watched.admits(&change("a:b")));
     }
@@ -139,6 +141,16 @@ mod tests {
             [("file:///a/b", true), ("file:///a#l1", true), ("file:///ab", false), ("file:///", false)]
         {
             assert_eq!(watched.admits(&change(uri)), is_told, "{uri}");
+        }
+    }
+
+    #[test]
+    fn a_change_is_told_if_one_subscription_that_it_concerns_is_taken() {
+        let watched = WatchedResources::default();
+        watched.add("file:///a");
+        assert!(watched.begin("file:///a/b") && watched.begin("file:///a/b/c"));
+        for uri in ["file:///a/b/c/d", "file:///a/b/c", "file:///a/b"] {
+            assert!(watched.admits(&change(uri)), "{uri}");
         }
     }
 
