@@ -4,13 +4,13 @@ mod lines;
 
 use std::collections::VecDeque;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex, split};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, duplex, split};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use self::lines::{AgentLine, AgentLines};
 use super::backend::Backend;
@@ -57,8 +57,7 @@ pub async fn serve_stdio(
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
     let max = broker.config().max_message;
-    let input = Until { input, end: Some(pin!(shutdown)) };
-    serve(Arc::new(broker), profile, input, output, max).await
+    serve(Arc::new(broker), profile, input, output, max, shutdown).await
 }
 
 /// Returns a stream on which an MCP client in this program uses its own session, such as that of `rmcp`. The client
@@ -95,8 +94,7 @@ pub fn connect(broker: &Broker, profile: ProfileName, principal: &Principal) -> 
     let (max, principal, stopped) = (broker.config().max_message, principal.clone(), broker.stopped());
     let backend: Arc<dyn Backend> = Arc::new(broker.clone());
     tokio::spawn(async move {
-        let input = Until { input, end: Some(pin!(stopped)) };
-        if let Err(error) = serve_as(backend, profile, principal, input, output, max).await {
+        if let Err(error) = serve_as(backend, profile, principal, input, output, max, stopped).await {
             tracing::debug!(%error, "a session of a client in this program");
         }
     });
@@ -136,8 +134,9 @@ pub(crate) async fn serve(
     input: impl AsyncRead + Unpin + Send,
     output: impl AsyncWrite + Unpin + Send + 'static,
     max_line: usize,
+    shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
-    serve_as(backend, profile, Principal::local(), input, output, max_line).await
+    serve_as(backend, profile, Principal::local(), input, output, max_line, shutdown).await
 }
 
 async fn serve_as(
@@ -147,6 +146,7 @@ async fn serve_as(
     input: impl AsyncRead + Unpin + Send,
     output: impl AsyncWrite + Unpin + Send + 'static,
     max_line: usize,
+    shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
     let room = OutgoingRoom::new(&OutgoingRoom::limit(max_line), &principal);
     let (out, queue) = MessageSender::queue(room);
@@ -155,7 +155,20 @@ async fn serve_as(
 
     let mut agent = AgentConnection::new(backend, profile, principal);
     let mut calls = JoinSet::new();
-    let read = converse(&mut agent, &mut calls, AgentLines::new(input, max_line), &out).await;
+    let stop = CancellationToken::new();
+    let input =
+        Input { lines: AgentLines::new(input, max_line), ahead: VecDeque::new(), stop: stop.clone(), ended: false };
+    let read = {
+        let mut conversation = pin!(converse(&mut agent, &mut calls, input, &out));
+        tokio::select! {
+            biased;
+            read = &mut conversation => read,
+            () = shutdown => {
+                stop.cancel();
+                conversation.await
+            }
+        }
+    };
 
     agent.input_ended();
     let ended = tokio::time::timeout(DRAIN, async { while calls.join_next().await.is_some() {} });
@@ -176,36 +189,13 @@ async fn serve_as(
     read.and(written).or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
 }
 
-/// An input that ends when a future is ready.
-struct Until<'a, R, F> {
-    input: R,
-    /// `None` once it was ready.
-    end: Option<Pin<&'a mut F>>,
-}
-
-impl<R: AsyncRead + Unpin, F: Future<Output = ()>> AsyncRead for Until<'_, R, F> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let over = self.end.as_mut().is_none_or(|end| end.as_mut().poll(context).is_ready());
-        if over {
-            self.end = None;
-            return Poll::Ready(Ok(()));
-        }
-        Pin::new(&mut self.input).poll_read(context, buffer)
-    }
-}
-
-/// Takes lines until there are no more, or the output is closed.
+/// Takes lines until there are no more, the front stops, or the output is closed.
 async fn converse<R: AsyncRead + Unpin>(
     agent: &mut AgentConnection,
     calls: &mut JoinSet<()>,
-    lines: AgentLines<R>,
+    mut input: Input<R>,
     out: &MessageSender,
 ) -> io::Result<()> {
-    let mut input = Input { lines, ahead: VecDeque::new(), ended: false };
     loop {
         let line = tokio::select! {
             line = input.next() => line?,
@@ -229,7 +219,10 @@ async fn converse<R: AsyncRead + Unpin>(
         match step {
             NextStep::Silence => {}
             NextStep::Answer(response) => {
-                out.send(Message::Response(response)).await;
+                // An agent that does not read keeps the answer waiting, and must not keep the front from stopping.
+                if input.meanwhile(out.send(Message::Response(response)), out).await?.is_none() {
+                    return Ok(());
+                }
             }
             NextStep::Work(work) => {
                 let out = out.clone();
@@ -248,6 +241,8 @@ async fn converse<R: AsyncRead + Unpin>(
 struct Input<R> {
     lines: AgentLines<R>,
     ahead: VecDeque<AgentLine>,
+    /// Cancelled when the front stops, which ends the input.
+    stop: CancellationToken,
     ended: bool,
 }
 
@@ -255,27 +250,32 @@ impl<R: AsyncRead + Unpin> Input<R> {
     /// Returns the next line, or `None` at the end. Cancellation safe.
     async fn next(&mut self) -> io::Result<Option<AgentLine>> {
         match self.ahead.pop_front() {
-            None if !self.ended => self.lines.next().await,
+            None if !self.ended => tokio::select! {
+                biased;
+                () = self.stop.cancelled() => Ok(None),
+                line = self.lines.next() => line,
+            },
             line => Ok(line),
         }
     }
 
-    /// Reads ahead until a message has been taken. Returns `None` if the agent has disconnected: if the output is
-    /// closed, or if the input has ended and the message takes longer than [`DRAIN`] from then on.
-    async fn meanwhile<T>(&mut self, taken_in: impl Future<Output = T>, out: &MessageSender) -> io::Result<Option<T>> {
-        let mut taken_in = pin!(taken_in);
+    /// Reads ahead until a message has been taken or answered. Returns `None` if the agent has disconnected: if the
+    /// output is closed, or if the input has ended and `work` takes longer than [`DRAIN`] from then on.
+    async fn meanwhile<T>(&mut self, work: impl Future<Output = T>, out: &MessageSender) -> io::Result<Option<T>> {
+        let mut work = pin!(work);
         while !self.ended {
             tokio::select! {
                 biased;
-                done = &mut taken_in => return Ok(Some(done)),
+                done = &mut work => return Ok(Some(done)),
                 () = out.closed() => return Ok(None),
+                () = self.stop.cancelled() => self.ended = true,
                 line = self.lines.next(), if self.ahead.len() < MAX_AHEAD => match line? {
                     Some(line) => self.ahead.push_back(line),
                     None => self.ended = true,
                 },
             }
         }
-        Ok(tokio::time::timeout(DRAIN, taken_in).await.ok())
+        Ok(tokio::time::timeout(DRAIN, work).await.ok())
     }
 }
 

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+mod stopping;
+
 use std::collections::BTreeSet;
 
 use rmcp::model::{CallToolRequestParams, ProtocolVersion};
@@ -30,7 +32,7 @@ fn front_with_lines_of(max: usize) -> (DuplexStream, FakeBroker, Events, JoinHan
     let (fake, events) = FakeBroker::new();
     let (near, far) = tokio::io::duplex(64 * 1024);
     let (input, output) = tokio::io::split(near);
-    let served = tokio::spawn(serve(Arc::new(fake.clone()), profile(), input, output, max));
+    let served = tokio::spawn(serve(Arc::new(fake.clone()), profile(), input, output, max, std::future::pending()));
     (far, fake, events, served)
 }
 
