@@ -35,6 +35,7 @@ use state::SupervisorState;
 mod connection;
 mod drive;
 mod eras;
+mod health_tracker;
 mod machine;
 mod recent_discoveries;
 mod session_settings;
@@ -231,7 +232,7 @@ impl<D: Connector> Source for SupervisedSource<D> {
         self.state.shared_slots().for_each(|slot| slot.subscribers.leave(session));
         let slot = self.state.own().remove(session);
         let Some(slot) = slot else { return };
-        self.state.close_later(async move { slot.stop(Duration::ZERO).await });
+        self.state.close_later(async move { slot.stop(DRAIN_DEADLINE).await });
     }
 
     fn only_era(&self) -> Option<Era> {

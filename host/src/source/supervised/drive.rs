@@ -169,14 +169,16 @@ async fn install_connection<D: Connector>(
         _ => None,
     };
     if let Some((home, cause)) = home {
-        match home {
-            Some(home) if home.begin("opened by a discovery") => {
-                state.remember(&connection, &discovery);
-                home.opened(&connection, discovery);
-                home.set_driver(tokio::spawn(drive(Arc::clone(state), Arc::clone(&home), FirstStep::Keep(connection))));
-            }
+        let is_adopted = home.is_some_and(|home| {
+            let first = FirstStep::Keep(Arc::clone(&connection));
+            let start = || tokio::spawn(drive(Arc::clone(state), Arc::clone(&home), first));
+            home.adopt(&connection, discovery.clone(), start)
+        });
+        if is_adopted {
+            state.remember(&connection, &discovery);
+        } else {
             // That slot has a connection already, or may have none.
-            _ => connection.mcp.close().await,
+            connection.mcp.close().await;
         }
         state.learn(slot.era_choice(), modern, stateful);
         slot.handed_over(cause);

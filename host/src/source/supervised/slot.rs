@@ -3,7 +3,6 @@
 //! A slot does nothing on its own. A caller that wants a connection starts the slot's driver ([`super::drive`]) if none
 //! runs, and waits.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -13,36 +12,14 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::connection::{Connection, DefinitionDigests};
+use super::health_tracker::HealthTracker;
 use super::machine::{ConnectionEvent, ConnectionState, MAX_ATTEMPTS, MAX_TIMEOUTS};
 use super::session_settings::SessionSettings;
-use crate::call::{Cause, SessionId, now_millis};
-use crate::ledger::{self, EventCallback};
-use crate::name::SourceName;
+use crate::call::{Cause, SessionId};
+use crate::ledger;
 use crate::source::mcp_connection::{EraChoice, Subscribers};
 use crate::source::{Discovery, SourceClient, SourceError, SourceStatus};
 use crate::sync::{Mutex, MutexGuard};
-
-/// The health of a source over all its connections: its counters, its name, and the recorder of its events.
-pub(super) struct HealthTracker {
-    pub(super) name: SourceName,
-    pub(super) record: EventCallback,
-    /// Connections that could not be made or were lost, and pings that were not answered.
-    pub(super) errors: AtomicU64,
-    /// The time at which a ping was last answered, in milliseconds since the Unix epoch; 0 if never.
-    pub(super) last_ping: AtomicI64,
-    /// The number of list changes that the source has announced, over any connection.
-    pub(super) changes: Arc<AtomicU64>,
-}
-
-impl HealthTracker {
-    pub(super) fn failed(&self) {
-        self.errors.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn ping_answered(&self) {
-        self.last_ping.store(i64::try_from(now_millis()).unwrap_or(i64::MAX), Ordering::Relaxed);
-    }
-}
 
 /// The policy that says how long a caller waits for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +72,12 @@ pub(super) struct SlotOwner {
 /// The order in which slots give up their places: the smallest goes first. Slots whose session waits for nothing go
 /// before the others; among equals, slots without a connection go first, and then the one that was unused for the
 /// longest time.
-pub(super) type EvictionRank = (bool, Option<Instant>);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct EvictionRank {
+    is_awaited: bool,
+    /// The time since which its connection was unused, if it has one.
+    unused_since: Option<Instant>,
+}
 
 #[derive(Default)]
 struct SlotState {
@@ -167,12 +149,12 @@ impl ConnectionSlot {
     /// Returns the slot's rank for giving up its place, or `None` if it is in use.
     pub(super) fn eviction_rank(&self) -> Option<EvictionRank> {
         let state = self.state();
-        let holds = state.settings.must_stay();
-        match (&state.connection, state.machine.status()) {
-            (Some(connection), _) => Some((holds, Some(connection.mcp.unused_since()?))),
-            (None, SourceStatus::BackingOff | SourceStatus::Failed) => Some((holds, None)),
-            (None, _) => None,
-        }
+        let unused_since = match (&state.connection, state.machine.status()) {
+            (Some(connection), _) => Some(connection.mcp.unused_since()?),
+            (None, SourceStatus::BackingOff | SourceStatus::Failed) => None,
+            (None, _) => return None,
+        };
+        Some(EvictionRank { is_awaited: state.settings.must_stay(), unused_since })
     }
 
     /// Returns the settings that the session made on its connection, and that must be repeated on the next one.
@@ -270,15 +252,38 @@ impl ConnectionSlot {
     /// Notes that a connection is open. Reports whether the sessions that use this slot should be notified that the
     /// lists have changed.
     pub(super) fn opened(&self, connection: &Arc<Connection>, discovery: Discovery) -> bool {
-        let tools = connection.tools();
+        self.open_with(&mut self.state(), connection, discovery)
+    }
+
+    /// Takes over a connection that was made for another slot, with a driver that watches it. Returns false if the slot
+    /// may have no connection now. Under one lock, so that no caller starts a driver in between.
+    pub(super) fn adopt(
+        &self,
+        connection: &Arc<Connection>,
+        discovery: Discovery,
+        start: impl FnOnce() -> JoinHandle<()>,
+    ) -> bool {
         let mut state = self.state();
+        if !self.apply_event(&mut state, ConnectionEvent::Begun, &"opened by a discovery".into()) {
+            return false;
+        }
+        self.open_with(&mut state, connection, discovery);
+        // One that waits until it may connect has nothing to do any more.
+        if let Some(before) = state.driver.replace(start()) {
+            before.abort();
+        }
+        true
+    }
+
+    fn open_with(&self, state: &mut SlotState, connection: &Arc<Connection>, discovery: Discovery) -> bool {
+        let tools = connection.tools();
         state.error = None;
         state.connection = Some(Arc::clone(connection));
         state.discovery = Some(discovery);
         let again = state.machine.was_connected() || state.failures > 0;
         let other = state.known_tools.as_ref() != Some(&tools);
         state.known_tools = Some(tools);
-        self.apply_event(&mut state, ConnectionEvent::Opened, &"connected".into()) && again && other
+        self.apply_event(state, ConnectionEvent::Opened, &"connected".into()) && again && other
     }
 
     /// Notes that an attempt has failed.
@@ -321,11 +326,6 @@ impl ConnectionSlot {
     pub(super) fn driver_ended(&self) {
         self.state().driver = None;
         self.state_changed.send_replace(());
-    }
-
-    /// Sets the driver of a connection that was made for another slot.
-    pub(super) fn set_driver(&self, driver: JoinHandle<()>) {
-        self.state().driver = Some(driver);
     }
 
     /// Replaces the driver with one that `start` makes, which gets the previous driver and the connection. From here
