@@ -243,8 +243,16 @@ impl Import {
         name
     }
 
-    /// Returns the name of a secret, which holds the value if it is known.
-    fn secret(&mut self, source: &str, key: &str, origin: String, value: Option<String>) -> String {
+    /// Returns the name of a new secret, which holds the value if it is known. Names are made of texts that the file
+    /// chooses, so one that exists already is never meant.
+    fn secret(
+        &mut self,
+        is_taken: &dyn Fn(&str) -> bool,
+        source: &str,
+        key: &str,
+        origin: String,
+        value: Option<String>,
+    ) -> String {
         let key: String =
             key.to_ascii_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let base = format!("{source}-{}", key.trim_matches('-'));
@@ -254,7 +262,7 @@ impl Import {
         };
         let mut name = short("");
         let mut numbers = 2..;
-        while self.secrets.iter().any(|secret| secret.name == name) {
+        while is_taken(&name) || self.secrets.iter().any(|secret| secret.name == name) {
             name = short(&format!("-{}", numbers.next().unwrap_or(u32::MAX)));
         }
         let origin = portcullis_core::escape::escape_hidden(&origin).into_owned();

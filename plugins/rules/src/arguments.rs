@@ -11,7 +11,8 @@
 //! - In `deny` and `ask` one matching value is enough; in `allow` every value must match.
 //! - A value of another type than the matcher's counts against the call: it matches in `deny` and `ask`, never in `allow`.
 //!   (`"yes"` may be read as true, `["/etc"]` as a path.) So does a string that may be read as JSON where the path leads on:
-//!   servers parse `"[{\"path\":\"/etc\"}]"` if they want a list.
+//!   servers parse `"[{\"path\":\"/etc\"}]"` if they want a list. Where the path ends, a string that is a list in JSON counts as
+//!   itself and as each text in that list.
 //! - Numbers are compared by value: 5, 5.0 and 50e-1 are equal. In `deny` and `ask` those are equal too that most programs
 //!   read as the same one: they round 1e-400 to 0, and 5.00000000000000000001 to 5.
 //! - A missing or null argument and an empty list match nothing, except `{ not = … }` in `deny` and `ask`: an absent value is
@@ -21,6 +22,7 @@
 //! A glob compares text and knows nothing about files: `/srv/../etc` matches `/srv/*`. The access of a source is
 //! enforced by its cell.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use portcullis_plugin::Glob;
@@ -35,15 +37,15 @@ pub(crate) struct Path(String);
 
 impl Path {
     /// Returns every value that could be meant. Arrays at the end of the path are replaced by their items, and an empty one
-    /// by null.
-    pub(crate) fn find<'j>(&self, arguments: &'j Json<'j>) -> Vec<&'j Value<'j>> {
+    /// by null; a string that is a list in JSON has the texts of that list beside it.
+    pub(crate) fn find<'j>(&self, arguments: &'j Json<'j>) -> Vec<Cow<'j, Value<'j>>> {
         let mut found = vec![arguments];
         let mut unread = false;
         for part in self.0.split('.') {
             unread |= found.iter().any(|json| may_be_read_further(json));
             found = found.into_iter().flat_map(|json| step(json, part)).collect();
         }
-        found.into_iter().flat_map(items).chain(unread.then_some(&UNREAD)).collect()
+        found.into_iter().flat_map(items).chain(unread.then_some(Cow::Borrowed(&UNREAD))).collect()
     }
 }
 
@@ -72,12 +74,26 @@ fn step<'j>(json: &'j Json<'j>, part: &str) -> Vec<&'j Json<'j>> {
     }
 }
 
-/// Returns the scalars and objects in nested arrays.
-fn items<'j>(json: &'j Json<'j>) -> Vec<&'j Value<'j>> {
+/// Returns the scalars and objects in nested arrays, and the texts of a list that a string has in it.
+fn items<'j>(json: &'j Json<'j>) -> Vec<Cow<'j, Value<'j>>> {
     match &json.value {
-        Value::Array(list) if list.is_empty() => vec![&Value::Null],
+        Value::Array(list) if list.is_empty() => vec![Cow::Borrowed(&Value::Null)],
         Value::Array(list) => list.iter().flat_map(items).collect(),
-        value => vec![value],
+        value @ Value::String(text) if text.trim_start().starts_with('[') => {
+            let read = Json::parse(text).map(|list| texts(list.value)).unwrap_or_default();
+            std::iter::once(Cow::Borrowed(value)).chain(read.into_iter().map(Cow::Owned)).collect()
+        }
+        value => vec![Cow::Borrowed(value)],
+    }
+}
+
+/// Returns the texts in nested arrays. Everything else in them cannot be compared with a glob, and a number or a boolean
+/// cannot be compared with the string.
+fn texts(value: Value<'_>) -> Vec<Value<'_>> {
+    match value {
+        Value::Array(list) => list.into_iter().flat_map(|item| texts(item.value)).collect(),
+        Value::String(_) => vec![value],
+        _ => Vec::new(),
     }
 }
 
@@ -90,7 +106,7 @@ pub(crate) enum Matcher {
 }
 
 impl Matcher {
-    pub(crate) fn matches(&self, found: &[&Value<'_>], reading: Reading) -> bool {
+    pub(crate) fn matches(&self, found: &[Cow<'_, Value<'_>>], reading: Reading) -> bool {
         match reading {
             Reading::Against if found.is_empty() => matches!(self, Self::Unlike(_)),
             Reading::Against => found.iter().any(|value| self.compare(value).unwrap_or(true) || self.rounds_to(value)),

@@ -114,6 +114,14 @@ fn a_text_that_may_be_read_as_json_where_a_path_leads_on_counts_against_the_call
     }
     assert!(!denies(r#"{"a.b":"*"}"#, r#"{"a":"a text"}"#));
     assert!(!denies(r#"{"a":"/etc/*"}"#, r#"{"a":"[a text]"}"#), "no path leads into it");
+    // Where the path ends, a list in a text counts as one.
+    for list in [r#"{"a":"[\"/etc/x\"]"}"#, r#"{"a":" [[1, \"/etc/x\"]] "}"#, r#"{"a":["[\"/b\", \"/etc/x\"]"]}"#] {
+        assert!(denies(r#"{"a":"/etc/*"}"#, list), "{list}");
+        assert!(!allows(r#"{"a":{"not":"/etc/*"}}"#, list), "{list}");
+    }
+    let other = r#"{"a":"[\"/srv/x\", 7, {\"b\": 1}]"}"#;
+    assert!(!denies(r#"{"a":"/etc/*"}"#, other) && allows(r#"{"a":{"not":"/etc/*"}}"#, other));
+    assert!(!allows(r#"{"a":"/srv/*"}"#, other), "the text itself is not such a path");
 }
 
 #[test]

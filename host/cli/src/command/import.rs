@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use portcullis::config::import::{ExpansionContext, HEAD, TAIL, WantedSecret, import};
 use portcullis::config::{
-    Config, ConfigCandidate, TrustStatus, environment_variable, find_text, real_file, user_trust,
+    Config, ConfigCandidate, TrustStatus, environment_variable, find_text, real_file, user_trust, uses_of_secret,
 };
 use portcullis::secret::SecretStore;
 use secrecy::ExposeSecret as _;
@@ -77,7 +77,7 @@ struct Collected {
 pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let inputs = input::inputs(args.from.as_deref())?;
     let destination = Destination::find(global)?;
-    let before = destination.config("")?;
+    let before = destination.config()?;
     let mut collected = collect(&inputs, &destination)?;
     let sources = collected.sources();
     if sources.is_empty() {
@@ -107,13 +107,18 @@ fn collect(inputs: &[Input], destination: &Destination) -> anyhow::Result<Collec
             }
             input.is_own.then_some(value)
         };
+        let before = destination.with(&all.sources());
+        let config = Config::parse(&before, &destination.file).with_context(|| destination.left_as_it_is())?;
+        let stored = if input.is_own { Vec::new() } else { SecretStore::open(&config.data_dir)?.list()? };
+        let is_taken =
+            |name: &str| stored.iter().any(|known| known == name) || !uses_of_secret(&before, name).is_empty();
         let around = ExpansionContext {
             workspace: Some(&input.workspace),
             home: home.as_deref(),
             variable: &variable,
             may_read: &|file| input.may_read(file),
+            is_taken: &is_taken,
         };
-        let config = destination.config(&all.sources())?;
         let text = input.text.as_ref().map_err(|error| anyhow::anyhow!("{shown} cannot be read: {error:#}"));
         let imported = text.and_then(|text| {
             import(text, &around, &destination.file, Some(&config))
@@ -183,9 +188,12 @@ impl Destination {
         }
     }
 
-    fn config(&self, sources: &str) -> anyhow::Result<Config> {
-        let shown = escape_hidden(&self.file.to_string_lossy()).into_owned();
-        Config::parse(&self.with(sources), &self.file).with_context(|| format!("{shown} is left as it is"))
+    fn config(&self) -> anyhow::Result<Config> {
+        Config::parse(&self.with(""), &self.file).with_context(|| self.left_as_it_is())
+    }
+
+    fn left_as_it_is(&self) -> String {
+        format!("{} is left as it is", escape_hidden(&self.file.to_string_lossy()))
     }
 }
 

@@ -13,6 +13,8 @@ pub struct ExpansionContext<'a> {
     pub variable: &'a dyn Fn(&str) -> Option<String>,
     /// Reports whether a file of variables that a server names (`envFile`) may be read.
     pub may_read: &'a dyn Fn(&Path) -> bool,
+    /// Reports whether a secret of this name exists that no new source may get.
+    pub is_taken: &'a dyn Fn(&str) -> bool,
 }
 
 /// A text in which variables were replaced.
@@ -103,6 +105,7 @@ mod tests {
             home: Some(Path::new("/home/me")),
             variable: &variable,
             may_read: &|_| true,
+            is_taken: &|_| false,
         };
         for (text, expanded, missing) in [
             ("${workspaceFolder}/a", "/work/shop/a", ""),

@@ -12,6 +12,7 @@ fn around() -> ExpansionContext<'static> {
         home: None,
         variable: &|name| (name == "SET").then(|| "live-set".to_owned()),
         may_read: &|_| true,
+        is_taken: &|_| false,
     }
 }
 
@@ -225,4 +226,13 @@ fn a_private_address_that_the_client_uses_is_meant() {
     );
     assert_eq!(imported.sources.matches("dangerous-allow-private = true").count(), 1, "{}", imported.sources);
     assert!(imported.sources.contains("127.0.0.1:8080/mcp\"\ndangerous-allow-private"), "{}", imported.sources);
+}
+
+#[test]
+fn no_server_gets_a_secret_that_exists() {
+    let text = r#"{ "mcpServers": { "github-github": { "command": "x", "env": { "TOKEN": "${NONE}", "KEY": "live-a" } } } }"#;
+    let is_taken = |name: &str| ["github-github-token", "github-github-token-2", "github-github-key"].contains(&name);
+    let imported = super::import(text, &ExpansionContext { is_taken: &is_taken, ..around() }, Path::new(FILE), None);
+    let names: Vec<_> = imported.unwrap().secrets.into_iter().map(|secret| secret.name).collect();
+    assert_eq!(names, ["github-github-key-2", "github-github-token-3"]);
 }

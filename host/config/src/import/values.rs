@@ -87,7 +87,7 @@ fn value_of(
     let expanded = around.expand(&written);
     if !expanded.missing.is_empty() {
         let origin = format!("{what} {key} of {source}, where {} is not known", expanded.missing.join(" and "));
-        return Some(ConfigValue::Secret(import.secret(source, key, origin, None)));
+        return Some(ConfigValue::Secret(import.secret(around.is_taken, source, key, origin, None)));
     }
     let text = expanded.text;
     if text.contains('\0') {
@@ -96,12 +96,8 @@ fn value_of(
     }
     if is_secret_name(key) || looks_like_token(&text) {
         let origin = format!("{what} {key} of {source}");
-        return Some(ConfigValue::Secret(import.secret(
-            source,
-            key,
-            origin,
-            Some(text).filter(|text| !text.is_empty()),
-        )));
+        let value = Some(text).filter(|text| !text.is_empty());
+        return Some(ConfigValue::Secret(import.secret(around.is_taken, source, key, origin, value)));
     }
     Some(ConfigValue::Plain(text))
 }
