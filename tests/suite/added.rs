@@ -113,6 +113,22 @@ fn a_server_json_becomes_a_source_and_its_secrets_stay_out_of_the_file() {
     assert!(text(&dir).contains(expected), "{}", text(&dir));
     assert_eq!(dir.run(&["secret", "set", "weather-api-key"]).code, Some(1), "a secret needs a value");
 
+    // A value stands in the place of its variable, and one that the user gives in the place of the description's.
+    let mut templates = description();
+    let package = &mut templates["packages"][1];
+    package["packageArguments"][1]["value"] = json!("type=bind,src={path}");
+    package["environmentVariables"][1] = json!({ "name": "TOKEN", "value": "Bearer {key}", "isSecret": true });
+    fs::write(dir.path("server.json"), templates.to_string()).unwrap();
+    let given = ["--set", "folder=x", "--set", "units=/maps", "--env", "API_KEY=mine"];
+    let said = added(&dir, &[&["templates", "server.json"], &given[..]].concat());
+    assert!(said.contains("writes `TOKEN` as `Bearer {key}`: store the whole text"), "{said}");
+    assert!(!said.contains("templates-api-key"), "{said}");
+    let written = text(&dir);
+    assert!(
+        written.contains("\"--units\", \"type=bind,src=/maps\"") && written.contains("API_KEY = \"mine\""),
+        "{written}"
+    );
+
     // The description's claims about itself are not believed.
     for (path, value, words) in [
         ("/packages/1/identifier", json!("--call=evil"), "not the name of a package"),

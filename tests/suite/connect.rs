@@ -372,3 +372,21 @@ fn byte_order_marks_and_line_ends_stay_and_a_link_stays_one() {
     refuses(&dir.run(&["connect", "cursor", "--project", "--yes"]), &["leads out of the project"]);
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn a_change_of_a_toml_file_with_the_line_endings_of_windows_shows_and_changes_nothing_else() {
+    let dir = TestDir::new("[sources.calc]\ncomponent = \"builtin:calculator\"\n");
+    let before = "# mine\r\n[mcp_servers.other]\r\nenv = { KEY = \"live-key\" }\r\n";
+    let file = dir.client_file(".codex/config.toml", before);
+    let ran = dir.run(&["connect", "codex", "--yes"]);
+    works(&ran);
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with(before) && text.contains("[mcp_servers.portcullis]\r\n"), "{text:?}");
+    assert_eq!(text.matches('\n').count(), text.matches("\r\n").count(), "{text:?}");
+    let undone = dir.run(&["connect", "codex", "--undo", "--yes"]);
+    works(&undone);
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+    for ran in [ran, undone] {
+        assert!(!ran.err.contains("live-key") && !ran.out.contains("live-key"), "{}{}", ran.out, ran.err);
+    }
+}

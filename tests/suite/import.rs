@@ -218,7 +218,8 @@ fn details_of_the_clients_are_taken_over() {
 
 #[test]
 fn a_server_of_a_projects_file_gets_no_secret_that_is_stored_or_used_already() {
-    let dir = TestDir::new("[sources.github]\ncommand = [\"x\"]\nenv = { B_TOKEN = { secret = \"github-b-token\" } }\n");
+    let dir =
+        TestDir::new("[sources.github]\ncommand = [\"x\"]\nenv = { B_TOKEN = { secret = \"github-b-token\" } }\n");
     let store = SecretStore::open(&dir.data("")).unwrap();
     store.set("github-a-token", &"live-a".to_owned().into()).unwrap();
     let env = serde_json::json!({ "TOKEN": "${NONE}" });
@@ -228,7 +229,9 @@ fn a_server_of_a_projects_file_gets_no_secret_that_is_stored_or_used_already() {
     fs::write(dir.path("open/.mcp.json"), servers.to_string()).unwrap();
     works(&dir.run(&["import", dir.path("open/.mcp.json").to_str().unwrap()]));
     let (text, _) = dir.imported();
-    for (secret, times) in [("github-a-token", 0), ("github-b-token", 1), ("github-a-token-2", 1), ("github-b-token-2", 1)] {
+    for (secret, times) in
+        [("github-a-token", 0), ("github-b-token", 1), ("github-a-token-2", 1), ("github-b-token-2", 1)]
+    {
         assert_eq!(text.matches(&format!("secret = \"{secret}\"")).count(), times, "{secret}: {text}");
     }
 }

@@ -166,6 +166,42 @@ fn a_policy_that_fails_denies_in_a_replay_too() {
 }
 
 #[test]
+fn a_configured_policy_that_the_broker_would_not_load_judges_no_replay() {
+    let dir = TestDir::new(&whole("[[policies]]\nplugin = \"./policy.wasm\"\n"));
+    fs::copy(guest("trap"), dir.path("policy.wasm")).unwrap();
+    make_calls(&dir);
+    let accepted = dir.run(&["lock", "accept", "--components"]);
+    assert_eq!(accepted.code, Some(0), "{}", accepted.err);
+    assert_eq!(replay(&dir, &[])["wider"], false);
+    fs::copy(guest("loop"), dir.path("policy.wasm")).unwrap();
+    let refused = dir.run(&["replay"]);
+    assert_eq!(refused.code, Some(2), "{}{}", refused.out, refused.err);
+    assert!(refused.err.contains("portcullis.lock says"), "{}", refused.err);
+    // A candidate is pinned by nobody yet.
+    fs::copy(guest("loop"), dir.path("new.wasm")).unwrap();
+    let new = dir.path("new.wasm");
+    assert_eq!(replay(&dir, &["--candidate", new.to_str().unwrap(), "--replaces", "policy.wasm"])["wider"], false);
+}
+
+#[test]
+fn an_error_that_was_withheld_is_recorded_as_one() {
+    let rules = "[[policies]]\nplugin = \"builtin:rules\"\non = [\"result\"]\nsettings = { deny = [{ method = \"vendor/*\" }] }\n";
+    let dir = TestDir::new(&format!(
+        "{rules}[sources.far]\ncommand = [\"@source@\", \"mirror\"]\n[profiles.default]\napprove = \"never\"\n"
+    ));
+    let mut agent = Agent::start(&dir, Era::Modern);
+    agent.list();
+    for method in ["vendor/fails", "vendor/do"] {
+        let refused = agent.request(method, json!({}));
+        assert_eq!(refused["error"]["data"]["code"], "rule", "{refused}");
+    }
+    agent.leave();
+    let failed: Vec<_> =
+        dir.records_of("tool.completed").iter().map(|record| record["body"]["failed"].clone()).collect();
+    assert_eq!(failed, [json!(true), Value::Null]);
+}
+
+#[test]
 fn a_replay_without_a_policy_or_with_a_bad_one_says_what_to_do() {
     let dir = TestDir::new(&whole(""));
     make_calls(&dir);

@@ -115,7 +115,7 @@ pub(crate) fn explain_trust(named: Option<&Path>) {
 }
 
 /// Returns a text with the line endings and the byte order mark of another.
-fn in_style_of(before: &str, changed: &str) -> String {
+pub(crate) fn in_style_of(before: &str, changed: &str) -> String {
     let mark = if before.starts_with('\u{feff}') && !changed.starts_with('\u{feff}') { "\u{feff}" } else { "" };
     match before.contains("\r\n") {
         true => format!("{mark}{}", changed.replace("\r\n", "\n").replace('\n', "\r\n")),

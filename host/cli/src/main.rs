@@ -20,6 +20,7 @@ mod manual;
 mod moment;
 mod output;
 mod path_guess;
+mod policy_hosts;
 mod questions;
 mod recorded_call;
 mod reload;

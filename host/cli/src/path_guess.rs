@@ -6,7 +6,7 @@ use portcullis::cell::is_credential;
 use portcullis::config::{Endpoint, SourceConfig};
 use portcullis_learn::{CellKey, CellLine};
 
-/// Parts of the names of options whose paths are written.
+/// The beginnings of words in the names of options whose paths are written, as in `--output-dir` and `--dbpath`.
 const WRITTEN: [&str; 10] = ["out", "write", "dest", "save", "log", "db", "data", "storage", "cache", "memory"];
 
 /// The paths of a server's command, sorted into those that its cell may be given and those that a person must decide.
@@ -40,7 +40,9 @@ impl PathGuess {
                 continue;
             }
             let lower = name.to_ascii_lowercase();
-            let key = if WRITTEN.iter().any(|part| lower.contains(part)) { CellKey::Write } else { CellKey::Read };
+            let mut words = lower.split(|c: char| !c.is_ascii_alphanumeric());
+            let is_written = words.any(|word| WRITTEN.iter().any(|beginning| word.starts_with(beginning)));
+            let key = if is_written { CellKey::Write } else { CellKey::Read };
             guess.add(&path, key, "it is an argument", home.as_deref(), own);
         }
         guess
@@ -75,5 +77,35 @@ impl PathGuess {
             self.lines.retain(|known| !within(known, &line));
             self.lines.push(line);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use portcullis::config::Config;
+
+    use super::*;
+
+    #[test]
+    fn a_path_is_written_only_if_a_word_of_its_option_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = |name: &str| {
+            let path = folder.path().canonicalize().unwrap().join(name);
+            std::fs::create_dir(&path).unwrap();
+            path.display().to_string()
+        };
+        let (catalog, layout, output, db) = (dir("a"), dir("b"), dir("c"), dir("d"));
+        let text = format!(
+            "[sources.s]\ncommand = [\"x\", \"--catalog\", \"{catalog}\", \"--layout={layout}\", \"--output-dir\", \
+             \"{output}\", \"--dbpath={db}\"]\n"
+        );
+        let config = Config::parse(&text, &folder.path().join("portcullis.toml")).unwrap();
+        let guess = PathGuess::of(config.sources.values().next().unwrap(), &[]);
+        let lines: Vec<_> = guess.lines.into_iter().map(|line| (line.key, line.value)).collect();
+        let read = |path| (CellKey::Read, path);
+        let write = |path| (CellKey::Write, path);
+        assert_eq!(lines, [read(catalog), read(layout), write(output), write(db)]);
     }
 }

@@ -192,7 +192,10 @@ pub(crate) fn decisions(
         let outcome = recorded_payload(received);
         let hidden = is_revealed(&verdicts);
         let unknown = UnknownFacts { payload: unknown.payload || outcome.is_none(), hidden, ..unknown };
-        let (outcome, failed) = (outcome.unwrap_or_else(Json::empty_object), body["outcome"] == "error");
+        // A call without an answer has an error of the broker's own in its place.
+        let failed =
+            body["failed"] == true || ["error", "unknown", "not-sent"].iter().any(|word| body["outcome"] == *word);
+        let outcome = outcome.unwrap_or_else(Json::empty_object);
         let view = CallView::before(&call, Phase::Result).with_outcome(outcome, failed).with_flow(flow);
         Some(decision(joint_verdict(&verdicts), view, unknown))
     });

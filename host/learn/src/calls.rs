@@ -17,26 +17,117 @@ const MAX_DEPTH: usize = 6;
 const MAX_BYTES: usize = 256 * 1024;
 const VALUE_BYTES: usize = 16;
 
-/// Verbs with which the names of tools begin that change something.
-const CHANGING: [&str; 40] = [
-    "add", "append", "apply", "approve", "archive", "book", "buy", "cancel", "clear", "close", "commit", "create",
-    "delete", "deploy", "drop", "edit", "execute", "insert", "install", "kill", "merge", "modify", "move", "order",
-    "pay", "post", "publish", "purge", "push", "put", "remove", "rename", "replace", "reset", "restart", "run", "send",
-    "set", "update", "write",
+/// Verbs in the names of tools that change something.
+const CHANGING: [&str; 73] = [
+    "add",
+    "append",
+    "apply",
+    "approve",
+    "archive",
+    "book",
+    "buy",
+    "cancel",
+    "clear",
+    "close",
+    "commit",
+    "create",
+    "delete",
+    "deploy",
+    "destroy",
+    "disable",
+    "dismiss",
+    "drop",
+    "edit",
+    "enable",
+    "erase",
+    "execute",
+    "fork",
+    "insert",
+    "install",
+    "invite",
+    "kill",
+    "merge",
+    "migrate",
+    "modify",
+    "move",
+    "order",
+    "overwrite",
+    "pause",
+    "pay",
+    "post",
+    "publish",
+    "purge",
+    "push",
+    "put",
+    "reboot",
+    "register",
+    "reject",
+    "remove",
+    "rename",
+    "replace",
+    "reset",
+    "restart",
+    "restore",
+    "resume",
+    "revoke",
+    "rotate",
+    "run",
+    "save",
+    "send",
+    "set",
+    "shutdown",
+    "stop",
+    "submit",
+    "subscribe",
+    "sync",
+    "terminate",
+    "transfer",
+    "trash",
+    "trigger",
+    "truncate",
+    "uninstall",
+    "unlock",
+    "update",
+    "upload",
+    "upsert",
+    "wipe",
+    "write",
 ];
 
-/// Reports whether a tool is harmless by its own description: it states that it only reads, or states nothing and is
-/// not named after a change. A tool that calls itself destructive is not.
+/// Words that are such a verb at the beginning of a name, and something else further on: `comment_on_issue` changes an
+/// issue, `get_comment` does not.
+const CHANGING_FIRST: [&str; 16] = [
+    "assign",
+    "comment",
+    "copy",
+    "download",
+    "grant",
+    "import",
+    "label",
+    "lock",
+    "mark",
+    "reply",
+    "schedule",
+    "share",
+    "star",
+    "start",
+    "store",
+    "transition",
+];
+
+/// Reports whether a tool is harmless by its own description: it states that it only reads, or states nothing of that and
+/// is not named after a change. A tool that states that it does not only read, or that it is destructive, is not.
 #[must_use]
 pub fn is_harmless(tool: &Value) -> bool {
     let hint = |name: &str| tool.get("annotations").and_then(|hints| hints.get(name)).and_then(Value::as_bool);
     match (hint("readOnlyHint"), hint("destructiveHint")) {
         (Some(true), _) => true,
-        (_, Some(true)) => false,
-        _ => {
+        (Some(false), _) | (_, Some(true)) => false,
+        (None, _) => {
             let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
-            let words = name.split(|c: char| !c.is_ascii_alphanumeric()).flat_map(camel_words);
-            !words.into_iter().any(|word| CHANGING.contains(&word.as_str()))
+            let words: Vec<_> = name.split(|c: char| !c.is_ascii_alphanumeric()).flat_map(camel_words).collect();
+            let begins = words.first().is_some_and(|word| CHANGING_FIRST.contains(&word.as_str()));
+            !begins && !words.iter().any(|word| CHANGING.contains(&word.as_str()))
         }
     }
 }
@@ -253,8 +344,14 @@ mod tests {
         let named = |name: &str| is_harmless(&json!({ "name": name }));
         assert!(named("read_file") && named("getWeather") && named("offset_list"));
         assert!(!named("delete_file") && !named("fileWrite") && !named("sendMessage"));
+        assert!(named("get_comment") && !named("comment_on_issue"));
+        for changing in ["mark_all_notifications_read", "fork_repository", "terminate_instance", "upload_file"] {
+            assert!(!named(changing), "{changing}");
+        }
         let hinted = |hints: Value| is_harmless(&json!({ "name": "delete", "annotations": hints }));
         assert!(hinted(json!({ "readOnlyHint": true })) && !hinted(json!({ "destructiveHint": true })));
         assert!(!is_harmless(&json!({ "name": "read", "annotations": { "destructiveHint": true } })));
+        let writes = json!({ "readOnlyHint": false, "destructiveHint": false });
+        assert!(!is_harmless(&json!({ "name": "peek", "annotations": writes })), "it says that it does not only read");
     }
 }

@@ -18,14 +18,34 @@ pub(super) struct JudgedCall<'a> {
     pub(super) flow: &'a Option<Arc<TracedCall>>,
 }
 
+/// The judgement of an outcome.
+pub(super) struct JudgedOutcome {
+    /// The outcome as transforms changed it; `None` where it stays byte for byte.
+    pub(super) replaced: Option<Json>,
+    /// The reason why the agent does not get it.
+    pub(super) refusal: Option<CallRefusal>,
+}
+
 impl Gate {
-    /// Returns what the agent gets instead of the outcome; `None` where it stays byte for byte.
+    /// Lets policies and transforms decide what the agent gets of an outcome.
     pub(super) async fn pass_result(
         &self,
         judged: &JudgedCall<'_>,
         answer: &Answer,
         trail: &mut DecisionTrail,
-    ) -> Result<Option<Json>, CallRefusal> {
+    ) -> JudgedOutcome {
+        let mut replaced = None;
+        let refusal = self.transform_result(judged, answer, &mut replaced, trail).await.err();
+        JudgedOutcome { replaced, refusal }
+    }
+
+    async fn transform_result(
+        &self,
+        judged: &JudgedCall<'_>,
+        answer: &Answer,
+        replaced: &mut Option<Json>,
+        trail: &mut DecisionTrail,
+    ) -> Result<(), CallRefusal> {
         let JudgedCall { call, vault, .. } = judged;
         let (outcome, failed) = match answer {
             Answer::Result(json) => (json, false),
@@ -33,14 +53,13 @@ impl Gate {
         };
         let mut view = judged.view(outcome, failed);
         self.judge_outcome(judged, &view, trail).await?;
-        let mut replaced = None;
         for transform in self.transforms.iter().filter(|t| t.on(Phase::Result)) {
             let keeper = vault.keeper(call.source());
             match judge::rewrite(transform, &view, keeper, &self.ledger, trail).await? {
                 TransformDecision::Keep => {}
                 TransformDecision::Replace(json) => {
                     view.outcome = Some(json.clone());
-                    replaced = Some(json);
+                    *replaced = Some(json);
                 }
                 TransformDecision::Refuse(denial) => return Err(CallRefusal::by_plugin(denial)),
             }
@@ -48,7 +67,7 @@ impl Gate {
         if replaced.is_some() {
             self.judge_outcome(judged, &view, trail).await?;
         }
-        Ok(replaced)
+        Ok(())
     }
 
     /// Asks the policies about an outcome, which can pass or be withheld. It cannot wait for a person: the source has

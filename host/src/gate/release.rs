@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::approval::INPUT;
 use super::judge::DecisionTrail;
-use super::outcome::JudgedCall;
+use super::outcome::{JudgedCall, JudgedOutcome};
 use super::records::{recorded_payload, recorded_text};
 use super::revealed::revealed;
 use super::{Budget, CallRefusal, Gate, GateInput, SessionVault};
@@ -238,8 +238,8 @@ impl Gate {
             let (answer, trail) = (Answer::Result(params.clone()), &mut DecisionTrail::new(Detail::Shape));
             let judged = JudgedCall { call, revealed: revealed.as_ref(), vault, flow: &flow };
             match self.pass_result(&judged, &answer, trail).await {
-                Ok(replaced) => replaced.unwrap_or(params),
-                Err(refusal) => {
+                JudgedOutcome { refusal: None, replaced } => replaced.unwrap_or(params),
+                JudgedOutcome { refusal: Some(refusal), .. } => {
                     tracing::debug!(source = %call.source(), method = %call.method, ?refusal, "what a source said is withheld");
                     return None;
                 }
@@ -278,17 +278,15 @@ impl Gate {
         };
         let (revealed, vault, flow) = (ticket.revealed.as_ref(), &ticket.vault, &ticket.flow);
         let judged = JudgedCall { call: &ticket.call, revealed, vault, flow };
-        let mut passed = match objection {
-            Some((code, why)) => Err(CallRefusal::denied(code, why)),
+        let JudgedOutcome { replaced, mut refusal } = match objection {
+            Some((code, why)) => JudgedOutcome { replaced: None, refusal: Some(CallRefusal::denied(code, why)) },
             None => self.pass_result(&judged, &answer, &mut trail).await,
         };
         let mut restored = None;
-        if ticket.to_agent
-            && let Ok(replaced) = &passed
-        {
+        if ticket.to_agent && refusal.is_none() {
             match self.restore_answer(&judged, &answer, replaced.as_ref().unwrap_or(&received), &mut trail).await {
                 Ok(values) => restored = values,
-                Err(refusal) => passed = Err(refusal),
+                Err(doubts) => refusal = Some(doubts),
             }
         }
         let mut body = EventBody::new()
@@ -299,11 +297,11 @@ impl Gate {
             Answer::Result(_) if failed => Ending::ToolError,
             Answer::Result(_) => Ending::Ok,
         };
-        match passed {
-            Ok(replaced) => {
-                if let Some(replaced) = &replaced {
-                    body.set("replaced", recorded_payload(&self.ledger, replaced, ticket.record));
-                }
+        if let Some(replaced) = &replaced {
+            body.set("replaced", recorded_payload(&self.ledger, replaced, ticket.record));
+        }
+        match refusal {
+            None => {
                 let answer = match (restored.or(replaced), answer) {
                     (None, answer) => answer,
                     (Some(given), Answer::Result(_)) => Answer::Result(given),
@@ -311,7 +309,11 @@ impl Gate {
                 };
                 (answer, ending, body)
             }
-            Err(refusal) => {
+            Some(refusal) => {
+                // The outcome says otherwise only that it was withheld.
+                if matches!(answer, Answer::Error(_)) {
+                    body.set("failed", true);
+                }
                 if let CallRefusal::Denied { code, message, kind } = &refusal {
                     let message = recorded_text(&self.ledger, message, kind.may_quote(), ticket.record);
                     body.set("withheld", EventBody::new().with("code", code).with("message", message));

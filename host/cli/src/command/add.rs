@@ -171,6 +171,10 @@ fn source(args: &Args, file: &Path) -> anyhow::Result<DescribedSource> {
         None => DescribedSource { source: of_command(args, file)?, ..DescribedSource::default() },
     };
     settings.finish()?;
+    // A variable that the user gives stands in the place of the description's.
+    let is_given = |variable: &String| args.env.iter().any(|(given, _)| given == variable);
+    described.source.env.retain(|(variable, _)| !is_given(variable));
+    described.source.secret_env.retain(|(variable, _)| !is_given(variable));
     described.source.env.extend(args.env.clone());
     let mut cell = cell(args, file)?;
     for (key, values) in std::mem::take(&mut described.source.cell) {

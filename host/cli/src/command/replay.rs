@@ -68,7 +68,7 @@ fn judged(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let config = global.load()?;
     let policies = candidate::policies(&config, args.candidate.as_deref(), args.replaces.as_deref())?;
     let reader = args.identities.reader(&audit::folder(global, args.data_dir.as_ref())?)?;
-    let found = runtime::block_on(rejudge::rejudge(reader, args.query.clone(), &policies, args.examples))?;
+    let found = runtime::block_on(rejudge::rejudge(reader, args.query.clone(), &config, &policies, args.examples))?;
     found.print(global.json)?;
     Ok(if found.is_wider() {
         ExitCode::FAILURE

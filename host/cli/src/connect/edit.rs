@@ -7,6 +7,7 @@ use serde_json::Value;
 use toml_edit::{DocumentMut, Item, Table};
 
 use super::client::{Client, FileSyntax};
+use crate::config_file::in_style_of;
 
 /// JSON as editors write it: with comments and trailing commas, and otherwise strict.
 pub(crate) const JSON: ParseOptions = ParseOptions {
@@ -68,14 +69,14 @@ pub(crate) fn with_entry(text: &str, client: Client, name: &str, entry: &Value) 
 /// If the text is not of the client's form.
 pub(crate) fn without_entry(text: &str, client: Client, name: &str) -> anyhow::Result<String> {
     let key = client.servers_key();
-    let (mark, body) = without_mark(text);
     if client.syntax() == FileSyntax::Toml {
         let mut document = toml(text)?;
         if let Some(servers) = document.get_mut(key).and_then(Item::as_table_like_mut) {
             servers.remove(name);
         }
-        return Ok(format!("{mark}{document}"));
+        return Ok(in_style_of(text, &document.to_string()));
     }
+    let (mark, body) = without_mark(text);
     let root = json(body)?;
     if let Some(servers) = servers(&root, key)?
         && let Some(found) = only(&servers, name)?
@@ -129,7 +130,6 @@ fn toml(text: &str) -> anyhow::Result<DocumentMut> {
 }
 
 fn with_toml_entry(text: &str, key: &str, name: &str, entry: &Value) -> anyhow::Result<String> {
-    let (mark, _) = without_mark(text);
     let mut document = toml(text)?;
     let is_first = document.is_empty();
     let servers = document.entry(key).or_insert_with(|| {
@@ -158,7 +158,8 @@ fn with_toml_entry(text: &str, key: &str, name: &str, entry: &Value) -> anyhow::
         }
         _ => bail!("its `{key}` is not a table"),
     }
-    Ok(format!("{mark}{document}"))
+    // The library that edits the text writes line feeds alone.
+    Ok(in_style_of(text, &document.to_string()))
 }
 
 fn toml_value(value: &Value) -> toml_edit::Value {

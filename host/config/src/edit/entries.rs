@@ -1,7 +1,7 @@
 //! Adds, removes and sets whole entries of a configuration file.
 
 use portcullis_core::escape::{is_hidden, toml_string};
-use toml_edit::{Array, DocumentMut, InlineTable, Item, Key, Table, TableLike, Value};
+use toml_edit::{Array, Decor, DocumentMut, InlineTable, Item, Key, Table, TableLike, Value};
 
 use super::EditError;
 
@@ -124,26 +124,50 @@ pub fn comment_on_cell(text: &str, source: &str, lines: &[String]) -> Result<Str
 pub fn remove_source(text: &str, name: &str) -> Result<String, EditError> {
     let mut document = parse(text)?;
     let missing = || EditError::NoSource(name.to_owned());
+    let own_position = document.get("sources").and_then(Item::as_table).and_then(Table::position);
     let sources = document.get_mut("sources").and_then(Item::as_table_like_mut).ok_or_else(missing)?;
+    let above_key =
+        sources.key(name).and_then(|key| key.leaf_decor().prefix()?.as_str()).unwrap_or_default().to_owned();
+    let following = sources.iter().map(|(key, _)| key.to_owned()).skip_while(|key| key != name).nth(1);
     let removed = sources.remove(name).ok_or_else(missing)?;
-    let Some(table) = removed.as_table() else { return Ok(document.to_string()) };
-    let above = table.decor().prefix().and_then(|prefix| prefix.as_str()).unwrap_or_default();
-    // Comments that a blank line separates from the source belong to the file.
-    let kept = above.rfind("\n\n").map_or("", |at| above.get(..at + 1).unwrap_or_default()).to_owned();
-    if !kept.trim().is_empty() {
-        let after = table.position().unwrap_or_default();
-        match next_table(document.as_table_mut(), after) {
-            Some(next) => {
-                let own = next.decor().prefix().and_then(|prefix| prefix.as_str()).unwrap_or_default().to_owned();
-                next.decor_mut().set_prefix(format!("{kept}{own}"));
-            }
-            None => {
-                let own = document.trailing().as_str().unwrap_or_default().to_owned();
-                document.set_trailing(format!("{kept}{own}"));
-            }
+    let (above, position) = match removed.as_table() {
+        Some(table) => {
+            let above = table.decor().prefix().and_then(|prefix| prefix.as_str()).unwrap_or_default();
+            (above.to_owned(), table.position())
+        }
+        None => (above_key, own_position),
+    };
+    let kept = kept_comments(&above);
+    if kept.trim().is_empty() {
+        return Ok(document.to_string());
+    }
+    if removed.is_value()
+        && let Some(mut next) = following.and_then(|key| sources.key_mut(&key))
+    {
+        prepend(next.leaf_decor_mut(), &kept);
+        return Ok(document.to_string());
+    }
+    match next_table(document.as_table_mut(), position.unwrap_or_default()) {
+        Some(next) => prepend(next.decor_mut(), &kept),
+        None => {
+            let own = document.trailing().as_str().unwrap_or_default().to_owned();
+            document.set_trailing(format!("{kept}{own}"));
         }
     }
     Ok(document.to_string())
+}
+
+/// Puts a text in front of what stands before an item.
+fn prepend(decor: &mut Decor, text: &str) {
+    let own = decor.prefix().and_then(|prefix| prefix.as_str()).unwrap_or_default().to_owned();
+    decor.set_prefix(format!("{text}{own}"));
+}
+
+/// Returns the part of the text above a source that belongs to the file: everything before the last blank line.
+fn kept_comments(above: &str) -> String {
+    let lines: Vec<&str> = above.split_inclusive('\n').collect();
+    let last_blank = lines.iter().rposition(|line| line.ends_with('\n') && line.trim().is_empty());
+    lines.get(..last_blank.unwrap_or_default()).unwrap_or_default().concat()
 }
 
 /// Returns the first table that is written after this position.
@@ -270,6 +294,17 @@ mod tests {
         let changed = remove_source(FILE, "a").unwrap();
         assert_eq!(changed, FILE.replace("\n# The second\n[sources.a]\ncommand = [\"a\"]\n", ""));
         assert_eq!(remove_source(FILE, "z").unwrap_err(), EditError::NoSource("z".into()));
+        // A blank line may have spaces, and end as on Windows.
+        for blank in ["\r\n\r\n", "\n  \n"] {
+            let text = FILE.replacen("\n\n", blank, 1);
+            assert!(remove_source(&text, "b").unwrap().starts_with("# My servers"), "{blank:?}");
+        }
+        let inline =
+            "[sources]\n# My servers\n\n# The first\na = { command = \"a\" }\n# The second\nb = { command = \"b\" }\n";
+        let changed = remove_source(inline, "a").unwrap();
+        assert_eq!(changed, "[sources]\n# My servers\n# The second\nb = { command = \"b\" }\n");
+        let last = "[sources]\n# My servers\n\n# The first\na = { command = \"a\" }\n\n[serve]\n";
+        assert_eq!(remove_source(last, "a").unwrap(), "[sources]\n# My servers\n\n[serve]\n");
     }
 
     #[test]

@@ -230,9 +230,10 @@ fn a_private_address_that_the_client_uses_is_meant() {
 
 #[test]
 fn no_server_gets_a_secret_that_exists() {
-    let text = r#"{ "mcpServers": { "github-github": { "command": "x", "env": { "TOKEN": "${NONE}", "KEY": "live-a" } } } }"#;
+    let text =
+        r#"{ "mcpServers": { "github-github": { "command": "x", "env": { "TOKEN": "${NONE}", "KEY": "live-a" } } } }"#;
     let is_taken = |name: &str| ["github-github-token", "github-github-token-2", "github-github-key"].contains(&name);
     let imported = super::import(text, &ExpansionContext { is_taken: &is_taken, ..around() }, Path::new(FILE), None);
     let names: Vec<_> = imported.unwrap().secrets.into_iter().map(|secret| secret.name).collect();
-    assert_eq!(names, ["github-github-key-2", "github-github-token-3"]);
+    assert_eq!(names, ["github-github-token-3", "github-github-key-2"]);
 }

@@ -128,9 +128,12 @@ fn of_package(
     command.extend_from_slice(more);
     for input in package.environment_variables.iter().take(MAX_VALUES) {
         let variable = input.name.as_deref().context("the description has a variable without a name")?;
-        match value(input, variable, name, settings) {
+        match value(input, variable, settings) {
             Some(Value::Plain(text)) => described.source.env.push((variable.to_owned(), text)),
-            Some(Value::Secret(secret)) => described.source.secret_env.push((variable.to_owned(), secret)),
+            Some(Value::Secret) => {
+                described.source.secret_env.push((variable.to_owned(), secret_name(name, variable)));
+                described.notes.extend(whole_secret(input, variable));
+            }
             None => {}
         }
     }
@@ -145,9 +148,12 @@ fn of_remote(remote: &Remote, name: &str, settings: &mut Settings) -> anyhow::Re
     described.source.url = Some(remote.url.clone());
     for input in remote.headers.iter().take(MAX_VALUES) {
         let header = input.name.as_deref().context("the description has a header without a name")?;
-        match value(input, header, name, settings) {
+        match value(input, header, settings) {
             Some(Value::Plain(text)) => described.source.headers.push((header.to_owned(), text)),
-            Some(Value::Secret(secret)) => described.source.secret_headers.push((header.to_owned(), secret)),
+            Some(Value::Secret) => {
+                described.source.secret_headers.push((header.to_owned(), secret_name(name, header)));
+                described.notes.extend(whole_secret(input, header));
+            }
             None => {}
         }
     }
@@ -156,21 +162,52 @@ fn of_remote(remote: &Remote, name: &str, settings: &mut Settings) -> anyhow::Re
 
 enum Value {
     Plain(String),
-    /// The name of a secret in the store.
-    Secret(String),
+    /// A secret, which the store keeps.
+    Secret,
+}
+
+impl Input {
+    /// Returns the value that the description fixes.
+    fn fixed(&self) -> Option<&String> {
+        self.value.as_ref().filter(|value| !value.contains('{'))
+    }
+
+    /// Returns a value in the place of the only variable of the description's text, as in `type=bind,src={path}`. With
+    /// several variables, or none, the value is the whole text.
+    fn filled(&self, value: String) -> String {
+        let parts = self.value.as_deref().and_then(|template| {
+            let (before, rest) = template.split_once('{')?;
+            let (_, after) = rest.split_once('}')?;
+            (!after.contains('{')).then_some((before, after))
+        });
+        match parts {
+            Some((before, after)) => format!("{before}{value}{after}"),
+            None => value,
+        }
+    }
+}
+
+/// Returns a note if the description wants more text in a value than the secret itself.
+fn whole_secret(input: &Input, key: &str) -> Option<String> {
+    let template = input.value.as_deref().filter(|template| !template.starts_with('{') || !template.ends_with('}'))?;
+    Some(format!(
+        "the description writes `{}` as `{}`: store the whole text, with what stands around the variable",
+        escape_hidden(key),
+        escape_hidden(template)
+    ))
 }
 
 /// Returns the value of a variable or a header. A secret is not given on the command line, which others can read.
-fn value(input: &Input, key: &str, source: &str, settings: &mut Settings) -> Option<Value> {
-    if let Some(fixed) = input.value.as_ref().filter(|value| !value.contains('{')) {
+fn value(input: &Input, key: &str, settings: &mut Settings) -> Option<Value> {
+    if let Some(fixed) = input.fixed() {
         return Some(Value::Plain(fixed.clone()));
     }
     if input.is_secret {
-        return Some(Value::Secret(secret_name(source, key)));
+        return Some(Value::Secret);
     }
     let default = input.default.clone();
     let asked = SettingRequest { name: key, description: &input.description, default, required: input.is_required };
-    settings.values_of(&asked).pop().map(Value::Plain)
+    settings.values_of(&asked).pop().map(|value| Value::Plain(input.filled(value)))
 }
 
 /// Returns the words of an argument.
@@ -191,12 +228,12 @@ fn words(input: &Input, settings: &mut Settings) -> anyhow::Result<Vec<String>> 
         let on = input.is_required || settings.values_of(&asked).iter().any(|value| value == "true");
         return Ok(flag.filter(|_| on).into_iter().collect());
     }
-    let values = match input.value.as_ref().filter(|value| !value.contains('{')) {
+    let values = match input.fixed() {
         Some(fixed) => vec![fixed.clone()],
         None => {
             let (name, default) = (key.trim_start_matches('-'), input.default.clone());
             let asked = SettingRequest { name, description: &input.description, default, required: input.is_required };
-            settings.values_of(&asked)
+            settings.values_of(&asked).into_iter().map(|value| input.filled(value)).collect()
         }
     };
     Ok(values.into_iter().flat_map(|value| flag.clone().into_iter().chain([value])).collect())

@@ -4,16 +4,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use portcullis::broker::user_plugin_host;
 use portcullis::ledger::PositionedRecord;
-use portcullis::lockfile::Lockfile;
-use portcullis::plugin::{PluginReader, Policy, Verdict};
+use portcullis::plugin::{Policy, Verdict};
 use serde_json::{Value, json};
 
 use crate::cli::GlobalArgs;
 use crate::command::audit;
 use crate::identity::IdentityArgs;
 use crate::output::{self, BOLD, escape_hidden};
+use crate::policy_hosts::PolicyHosts;
 use crate::recorded_call::{Definitions, NotDecided, RecordedDecision, decisions, last_round};
 use crate::runtime;
 
@@ -59,9 +58,7 @@ pub(super) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
     };
     let decisions = decisions(&entry, &records, &Definitions::read(&reader)?);
     let explained = runtime::block_on(async {
-        let lock = Lockfile::load(&config.data_dir)?;
-        let reader = PluginReader::new(&config.data_dir, config.folder(), &lock).trusting(&config.plugin_keys)?;
-        let host = user_plugin_host()?.with_other_pins(reader);
+        let host = PolicyHosts::of(&config)?;
         let mut explained = Vec::new();
         for config in &config.policies {
             let policy = host.policy(config).await?;

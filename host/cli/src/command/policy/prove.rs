@@ -141,7 +141,7 @@ async fn answer(
     (old, new): (&[PluginConfig], &[PluginConfig]),
     not_judged: Option<String>,
 ) -> anyhow::Result<ProveReport> {
-    let judge = Judge::load((&args.old, old), (&args.new, new)).await?;
+    let judge = Judge::load(world.config, (&args.old, old), (&args.new, new)).await?;
     let constants = Constants::of(&old.iter().chain(new).collect::<Vec<_>>());
     let proof = match not_judged {
         None if old == new => return Ok(ProveReport { method: FoundBy::Same, wider: None }),

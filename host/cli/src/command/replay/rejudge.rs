@@ -6,8 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
 
-use portcullis::broker::user_plugin_host;
-use portcullis::config::PluginConfig;
+use portcullis::config::{Config, PluginConfig};
 use portcullis::ledger::LedgerReader;
 use portcullis::plugin::{Policy, Verdict};
 use tokio::sync::mpsc;
@@ -17,6 +16,7 @@ use super::comparison::{Comparison, NotJudged};
 use crate::call_query::CallQuery;
 use crate::joint_verdict::{DecidedBy, JointVerdict};
 use crate::output;
+use crate::policy_hosts::PolicyHosts;
 use crate::recorded_call::{Definitions, NotDecided, RecordedDecision, decisions};
 
 /// The largest number of decisions that one task judges, and of bytes of arguments and results: as many are in memory
@@ -30,17 +30,18 @@ const PROGRESS_EVERY: u64 = 1000;
 /// Decisions that one task judges.
 type Batch = Vec<Result<RecordedDecision, NotDecided>>;
 
-/// Lets policies decide about the recorded calls that match, and compares.
+/// Lets policies, those of the configuration or candidates, decide about the recorded calls that match, and compares.
 ///
 /// # Errors
 /// A policy cannot be loaded, or the ledger cannot be read.
 pub(super) async fn rejudge(
     reader: LedgerReader,
     query: CallQuery,
+    config: &Config,
     policies: &[PluginConfig],
     examples: usize,
 ) -> anyhow::Result<Comparison> {
-    let host = user_plugin_host()?;
+    let host = PolicyHosts::of(config)?;
     let mut loaded = Vec::new();
     for policy in policies {
         loaded.push(host.policy(policy).await?);

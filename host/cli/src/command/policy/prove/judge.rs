@@ -1,12 +1,12 @@
 //! Judges calls with both sets of policies, with the plugins that the broker runs.
 
 use anyhow::Context as _;
-use portcullis::broker::user_plugin_host;
 use portcullis::call::{CallView, Phase};
-use portcullis::config::PluginConfig;
+use portcullis::config::{Config, PluginConfig};
 use portcullis::plugin::{Policy, Verdict};
 
 use crate::joint_verdict::JointVerdict;
+use crate::policy_hosts::PolicyHosts;
 
 /// The policies before and after a change.
 pub(super) struct Judge {
@@ -23,12 +23,17 @@ pub(super) struct PolicyJudgement {
 }
 
 impl Judge {
-    /// Loads the policies that judge calls before they are sent. Each set comes with the name that the user gave it.
+    /// Loads the policies that judge calls before they are sent, those of the configuration as its broker does. Each set
+    /// comes with the name that the user gave it.
     ///
     /// # Errors
     /// A policy cannot be loaded.
-    pub(super) async fn load(old: (&str, &[PluginConfig]), new: (&str, &[PluginConfig])) -> anyhow::Result<Self> {
-        let host = user_plugin_host()?;
+    pub(super) async fn load(
+        config: &Config,
+        old: (&str, &[PluginConfig]),
+        new: (&str, &[PluginConfig]),
+    ) -> anyhow::Result<Self> {
+        let host = PolicyHosts::of(config)?;
         let mut sets = [Vec::new(), Vec::new()];
         for (set, (name, policies)) in sets.iter_mut().zip([old, new]) {
             for policy in policies {
