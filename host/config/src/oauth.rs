@@ -6,13 +6,14 @@ use super::raw::{Located, RawOAuth};
 use super::{ConfigValue, value};
 
 /// The `oauth` of a source with a `url`: the settings that a login cannot discover on its own.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct OAuthConfig {
     /// The issuer identifier of the only authorization server that is trusted. Always set if `client` is.
     pub issuer: Option<String>,
     /// The id of a client that was registered there by hand, and its secret.
     pub client: Option<(String, Option<ConfigValue>)>,
     /// The address at which a client ID metadata document of ours is published: an `https` URL with a path.
+    #[serde(serialize_with = "super::digest::texts")]
     pub document: Option<url::Url>,
     /// The scopes to request instead of those that the source suggests.
     pub scopes: Option<Vec<String>>,
