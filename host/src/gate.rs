@@ -37,9 +37,8 @@ use crate::provenance::TracedCall;
 
 use approval::{ApprovalOutcome, ApprovalQuestion, Approvals};
 pub use budget::Budget;
-pub use form::scope_in_words;
 pub(crate) use in_force::ConfigInForce;
-pub use inbox::{AnswerResult, AnswerRoute, GivenAnswer, Inbox, InboxError, Question, QuestionEvent};
+pub use inbox::{AnswerResult, AnswerRoute, GivenAnswer, Inbox, InboxError, Question, QuestionEvent, ScopeChoice};
 pub use input::GateInput;
 use judge::{AskReason, DecisionTrail, judge};
 pub use permit::Permit;
