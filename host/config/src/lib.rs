@@ -64,7 +64,7 @@ pub use find::{ConfigCandidate, TrustStatus, find_text, known_data_dir, real_fil
 pub use group::Membership;
 pub use ledger::{Durability, LedgerConfig, WitnessConfig};
 pub use literal::LiteralVariable;
-pub use oauth::OAuthConfig;
+pub use oauth::{OAuthClient, OAuthConfig};
 pub use other_configs::PossibleWriter;
 pub use place::setting_line;
 pub use plugin::{PluginConfig, PluginRef};

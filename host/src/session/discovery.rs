@@ -17,6 +17,7 @@ use crate::context::{DiscoveredSource, MAX_REMARKS, OfferedItems, Upstream};
 use crate::digest::Digest;
 use crate::item::{Item, ItemKind};
 use crate::ledger::EventKind;
+use crate::name::SourceName;
 use crate::source::{SourceClient, SourceError};
 
 /// The longest time that a session waits for a source that it can begin without: an interpreter has started by then,
@@ -34,7 +35,18 @@ pub(super) struct ListedItems {
 }
 
 /// The result of asking a source. The cause of a failure names the source.
-pub(super) type ListResult = (Arc<Upstream>, Result<ListedItems, Cause>);
+#[derive(Debug, Clone)]
+pub(super) struct ListResult {
+    pub(super) upstream: Arc<Upstream>,
+    pub(super) listed: Result<ListedItems, Cause>,
+}
+
+impl ListResult {
+    /// Reports whether this is the result of the source of this name.
+    pub(super) fn is_of(&self, source: &SourceName) -> bool {
+        self.upstream.config.name == *source
+    }
+}
 
 /// A source that is still being asked.
 pub(super) struct PendingSource {
@@ -63,7 +75,7 @@ pub(super) async fn ask_all(
     let mut asked = DiscoveryResults::default();
     for (upstream, (listed, pending)) in upstreams.into_iter().zip(listed) {
         let listed = noted(records, kind, &upstream, listed);
-        asked.answered.push((upstream, listed));
+        asked.answered.push(ListResult { upstream, listed });
         asked.pending.extend(pending);
     }
     asked

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 use super::Session;
-use super::change_receiver::ChangeReceiver;
+use super::change_receiver::{ChangeReceiver, ChangeStream};
 use super::configured::ConfiguredSession;
 use super::execution::{AttemptResult, AttemptStatus, Execution};
 use super::listing::{SessionCatalog, VisibleItem};
@@ -196,8 +196,9 @@ impl ConfiguredSession {
                 }
             }
             let resources = Arc::clone(&wants.resources);
-            let (out, part) = (Some((out.clone(), wants.clone())), Some(unacknowledged.clone()));
-            let receiver = Arc::new(ChangeReceiver::new(self, upstream, out, part));
+            let stream = ChangeStream { queue: out.clone(), wants: wants.clone() };
+            let part = Some(unacknowledged.clone());
+            let receiver = Arc::new(ChangeReceiver::new(self, upstream, Some(stream), part));
             let is_asked = lists != SubscriptionFilter::default() || !own.is_empty();
             is_asked.then(|| self.feed(upstream, met.era, lists, own, resources, receiver))
         });

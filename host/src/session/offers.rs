@@ -27,7 +27,7 @@ impl SessionCatalog {
     /// Returns the only era that the only source speaks, if there is one source and it speaks one era.
     fn only_era(&self) -> Option<Era> {
         match self.answered.as_slice() {
-            [(only, Ok(_))] => only.only_era(),
+            [only] if only.listed.is_ok() => only.upstream.only_era(),
             _ => None,
         }
     }
