@@ -27,6 +27,7 @@ use crate::config::{ScanMode, SourceConfig};
 use crate::digest::Digest;
 use crate::egress::ComponentEgress;
 use crate::escape::escape_hidden;
+use crate::gate::CellEffects;
 use crate::item::{Item, ItemKind};
 use crate::metrics::SourceMetrics;
 use crate::plugin::ComponentCell;
@@ -223,6 +224,11 @@ impl Upstream {
             return process_cell.described().is_some_and(|described| described.is_harmless());
         }
         self.component_cell.as_ref().is_some_and(|component_cell| component_cell.is_harmless())
+    }
+
+    /// Returns the effects that the source's cell lets its calls have.
+    pub(crate) fn cell_effects(&self) -> CellEffects {
+        if self.is_harmless() { CellEffects::None } else { CellEffects::Possible }
     }
 
     /// Connects if necessary, and returns the source's description of itself, with its tools under their exposed names.

@@ -16,7 +16,7 @@ use super::listing::{SessionCatalog, VisibleItem, may_see, off_sentence};
 use super::offers::{OfferedPart, Unavailable, merged};
 use super::{AdvertisedCapabilities, deferred};
 use crate::context::Upstream;
-use crate::gate::risk_of;
+use crate::gate::{CellEffects, risk_of};
 use crate::item::{Item, ItemKind};
 use crate::lockfile::Lockfile;
 use crate::protocol::RpcError;
@@ -96,7 +96,7 @@ impl ConfiguredSession {
             for item in upstream.described_destructive() {
                 let acceptance = lock.of(&item, upstream.identity);
                 if upstream.turns_off(&item, &acceptance, &self.profile) {
-                    let risk = risk_of(&item, &upstream.config, false, &acceptance);
+                    let risk = risk_of(&item, &upstream.config, CellEffects::Possible, &acceptance);
                     let entry = VisibleItem::new(item, risk, acceptance, Arc::clone(&upstream));
                     if may_see(&self.context, &self.caller, filter, &entry).await {
                         off.insert(entry.item.exposed.clone());

@@ -95,7 +95,7 @@ impl SessionRequest<'_> {
         let risk = if continues {
             Risk::Harmless
         } else {
-            risk_of(&item, &upstream.config, upstream.is_harmless(), &Acceptance::Unknown)
+            risk_of(&item, &upstream.config, upstream.cell_effects(), &Acceptance::Unknown)
         };
         Ok(VisibleItem::new(item, risk, Acceptance::Unknown, upstream))
     }
@@ -177,7 +177,7 @@ impl ConfiguredSession {
         };
         let exposed = exposed_uri(&upstream.config.name, &upstream.config.names, &own);
         let item = Arc::new(Item::unlisted_resource(&upstream.config.name, &upstream.config.tags, &own, &exposed));
-        let risk = risk_of(&item, &upstream.config, upstream.is_harmless(), &Acceptance::Unknown);
+        let risk = risk_of(&item, &upstream.config, upstream.cell_effects(), &Acceptance::Unknown);
         let found = VisibleItem::new(item, risk, Acceptance::Unknown, upstream);
         match self.filter_of(&found.upstream) {
             Some(filter) if may_see(&self.context, &self.caller, filter, &found).await => Ok(found),

@@ -327,6 +327,11 @@ impl McpConnection {
         }
     }
 
+    /// Returns the era that is spoken over the connection.
+    pub(crate) fn era(&self) -> Era {
+        self.agreed.era
+    }
+
     /// Reports whether the source speaks 2026-07-28.
     pub(crate) fn is_modern(&self) -> bool {
         self.agreed.era == Era::Modern

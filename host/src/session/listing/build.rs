@@ -254,7 +254,7 @@ impl ConfiguredSession {
         if upstream.quarantines(item, &list.flags, &acceptance) {
             return None;
         }
-        let risk = risk_of(item, &upstream.config, upstream.is_harmless(), &acceptance);
+        let risk = risk_of(item, &upstream.config, upstream.cell_effects(), &acceptance);
         let (item, upstream) = (item.clone(), Arc::clone(upstream));
         let repair = upstream.repair_of(&item).filter(|_| self.profile.schemas == Schemas::Repair);
         let entry = VisibleItem {
