@@ -50,7 +50,7 @@ fn what(summary: &Question) -> String {
     let title = summary.title.as_deref().map(|title| excerpt(&escape_hidden(title), MAX_SHOWN_STRING).into_owned());
     let title = title.map(|title| format!(" ({title:?})")).unwrap_or_default();
     // Most questions are about a tool, and its call is what a person expects.
-    let method = if name.is_empty() || summary.method != *Method::ToolsCall {
+    let method = if name.is_empty() || summary.method != Method::ToolsCall.as_str() {
         format!("method `{method}`")
     } else {
         String::new()

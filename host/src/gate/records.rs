@@ -93,7 +93,7 @@ impl Gate {
         arguments: EventBody,
     ) -> EventBody {
         let mut body = EventBody::new()
-            .with("method", &*call.method)
+            .with("method", call.method.as_str())
             .with(call.item.kind.as_str(), &*call.item.recorded_exposed())
             .with("source", call.source().as_str())
             .with("name", &*call.item.recorded_name())
@@ -150,7 +150,7 @@ impl Drop for UndecidedCall<'_> {
         let body = EventBody::new()
             .with("code", "cancelled")
             .with("message", "the caller went away before the call was decided")
-            .with("method", &*self.call.method)
+            .with("method", self.call.method.as_str())
             .with(self.call.item.kind.as_str(), &*self.call.item.recorded_exposed())
             .with("source", self.call.source().as_str())
             .with("principal", &*self.call.caller.principal)

@@ -57,7 +57,7 @@ impl SessionRequest<'_> {
             method if method.is_reserved() => {
                 let text = format!(
                     "no method {:?}: the protocol has none of that name, and reserves names that look like its own",
-                    shortened(method)
+                    shortened(method.as_str())
                 );
                 let error = session.record_rejection("unknown-method", ItemKind::Source, "", &text);
                 Err(RpcError { code: RpcError::METHOD_NOT_FOUND, ..error })
@@ -72,7 +72,7 @@ impl SessionRequest<'_> {
         let tools = session.listing(ItemKind::Tool).await?;
         let serves = |met: &DiscoveredSource| match method {
             Method::TasksList => lists_tasks(&met.capabilities),
-            _ => !method.starts_with("tasks/") || has_tasks(&met.capabilities),
+            _ => !method.is_of_tasks() || has_tasks(&met.capabilities),
         };
         let candidates = || tools.sources().filter(|(_, met)| serves(met)).map(|(upstream, _)| upstream);
         let named = params.meta().and_then(|meta| meta.get_str(META_SOURCE));
@@ -84,14 +84,14 @@ impl SessionRequest<'_> {
             let code = if named.is_some() { "unknown-source" } else { "unknown-method" };
             let text = format!(
                 "method {:?} is not served here; if it is one of a source's own, name the source in `_meta` as {META_SOURCE:?}",
-                shortened(method)
+                shortened(method.as_str())
             );
             let error = session.record_rejection(code, ItemKind::Source, named.as_deref().unwrap_or_default(), &text);
             return Err(RpcError { code: RpcError::METHOD_NOT_FOUND, ..error });
         };
         let item = Arc::new(upstream.whole_item());
         // A task was begun by a call that passed the gate; a caller that knows its id continues it.
-        let continues = method.starts_with("tasks/");
+        let continues = method.is_of_tasks();
         let risk = if continues {
             Risk::Harmless
         } else {
