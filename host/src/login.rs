@@ -145,9 +145,9 @@ impl<'a> Target<'a> {
         given.read()?;
         let source = HttpSource::new(self.source, given, &config.data_dir, Arc::new(|_| {}));
         let source = source.map_err(|error| OAuthError::Source(error.to_string()))?;
-        let met = source.discover(&(std::sync::Arc::new(NoClient) as _)).await;
+        let discovered = source.discover(&(std::sync::Arc::new(NoClient) as _)).await;
         source.close().await;
-        Ok(met.is_ok())
+        Ok(discovered.is_ok())
     }
 
     /// Returns the source's description of itself. A source without one is its own authorization server (MCP

@@ -41,7 +41,7 @@ impl TracedCall {
     /// Describes a call of this session. Its arguments are looked up when somebody asks for their origins.
     pub fn new(session: &Arc<SessionFlow>, source: SourceFlow, call: &Call) -> Arc<Self> {
         let unlisted = call.item.is_unlisted().then(|| (call.item.kind.key(), Json::of(&&*call.item.name)));
-        let texts = vec![said(&call.arguments, unlisted.as_ref())];
+        let texts = vec![traced_text(&call.arguments, unlisted.as_ref())];
         Arc::new(Self {
             session: Arc::clone(session),
             source,
@@ -65,7 +65,7 @@ impl TracedCall {
             name: Arc::clone(&self.name),
             exposed: Arc::clone(&self.exposed),
             id: Arc::clone(&self.id),
-            texts: self.texts.iter().cloned().chain([said(arguments, self.unlisted.as_ref())]).collect(),
+            texts: self.texts.iter().cloned().chain([traced_text(arguments, self.unlisted.as_ref())]).collect(),
             unlisted: self.unlisted.clone(),
             snapshot: self.snapshot.clone(),
             found: OnceLock::new(),
@@ -153,7 +153,7 @@ impl TracedCall {
 }
 
 /// Returns arguments together with the URI, so that a text that is split over both is found.
-fn said(arguments: &Json, unlisted: Option<&(&'static str, Json)>) -> Json {
+fn traced_text(arguments: &Json, unlisted: Option<&(&'static str, Json)>) -> Json {
     let with_uri = unlisted.and_then(|(key, uri)| arguments.with(key, uri));
     with_uri.unwrap_or_else(|| arguments.clone())
 }

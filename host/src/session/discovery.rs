@@ -29,7 +29,7 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct ListedItems {
     pub(super) offer: OfferedItems,
     /// The result of discovery, if the items are tools.
-    pub(super) met: Option<DiscoveredSource>,
+    pub(super) discovered: Option<DiscoveredSource>,
     /// True if the source listed these to an earlier session, and has not answered this one.
     pub(super) old: bool,
 }
@@ -88,7 +88,11 @@ async fn ask(
 ) -> (Result<ListedItems, SourceError>, Option<PendingSource>) {
     let required = upstream.config.required;
     let before = if kind == ItemKind::Tool { upstream.cached_discovery(client) } else { None };
-    let before = before.map(|met| ListedItems { offer: met.tools.clone(), met: Some(met), old: true });
+    let before = before.map(|discovered| ListedItems {
+        offer: discovered.tools.clone(),
+        discovered: Some(discovered),
+        old: true,
+    });
     let mut listed = question(upstream, client, kind);
     if required && before.is_none() {
         return (listed.await, None);
@@ -122,10 +126,10 @@ pub(super) fn question(
     let (upstream, client) = (Arc::clone(upstream), Arc::clone(client));
     Box::pin(async move {
         if kind != ItemKind::Tool {
-            return Ok(ListedItems { offer: upstream.list(&client, kind).await?, met: None, old: false });
+            return Ok(ListedItems { offer: upstream.list(&client, kind).await?, discovered: None, old: false });
         }
-        let met = upstream.discover(&client).await?;
-        Ok(ListedItems { offer: met.tools.clone(), met: Some(met), old: false })
+        let discovered = upstream.discover(&client).await?;
+        Ok(ListedItems { offer: discovered.tools.clone(), discovered: Some(discovered), old: false })
     })
 }
 

@@ -39,9 +39,9 @@ impl ConfiguredSession {
             all.entry("resources").or_insert_with(|| json!({}));
         }
         if self.deferred(ItemKind::Tool).is_some() {
-            let said = offers.instructions.iter().map(String::as_str);
-            let said: Vec<_> = std::iter::once(deferred::INSTRUCTIONS).chain(said).collect();
-            offers.instructions = Some(said.join("\n\n"));
+            let instructions = offers.instructions.iter().map(String::as_str);
+            let instructions: Vec<_> = std::iter::once(deferred::INSTRUCTIONS).chain(instructions).collect();
+            offers.instructions = Some(instructions.join("\n\n"));
         }
         offers
     }
@@ -72,8 +72,9 @@ impl ConfiguredSession {
             }
         };
         let parts = known.iter().map(|(upstream, described)| {
-            let shown =
-                |said: &&Item| !upstream.quarantines(said, &described.tools.flags, &lock.of(said, upstream.identity));
+            let shown = |instructions: &&Item| {
+                !upstream.quarantines(instructions, &described.tools.flags, &lock.of(instructions, upstream.identity))
+            };
             let instructions = described.instructions.as_deref().filter(shown);
             OfferedPart { name: &upstream.config.name, capabilities: &described.capabilities, instructions }
         });

@@ -241,7 +241,9 @@ impl SessionCatalog {
 
     /// Returns the sources that were discovered, with the result of discovery. For lists of tools only.
     pub(super) fn sources(&self) -> impl Iterator<Item = (&Arc<Upstream>, &DiscoveredSource)> {
-        self.answered.iter().filter_map(|result| Some((&result.upstream, result.listed.as_ref().ok()?.met.as_ref()?)))
+        self.answered
+            .iter()
+            .filter_map(|result| Some((&result.upstream, result.listed.as_ref().ok()?.discovered.as_ref()?)))
     }
 }
 

@@ -70,11 +70,11 @@ impl SessionRequest<'_> {
     pub(super) async fn source(&self) -> Result<VisibleItem, RpcError> {
         let Self { session, method, params, .. } = self;
         let tools = session.listing(ItemKind::Tool).await?;
-        let serves = |met: &DiscoveredSource| match method {
-            Method::TasksList => lists_tasks(&met.capabilities),
-            _ => !method.is_of_tasks() || has_tasks(&met.capabilities),
+        let serves = |discovered: &DiscoveredSource| match method {
+            Method::TasksList => lists_tasks(&discovered.capabilities),
+            _ => !method.is_of_tasks() || has_tasks(&discovered.capabilities),
         };
-        let candidates = || tools.sources().filter(|(_, met)| serves(met)).map(|(upstream, _)| upstream);
+        let candidates = || tools.sources().filter(|(_, discovered)| serves(discovered)).map(|(upstream, _)| upstream);
         let named = params.meta().and_then(|meta| meta.get_str(META_SOURCE));
         let found = match &named {
             Some(name) => candidates().find(|upstream| upstream.config.name.as_str() == name),
@@ -204,8 +204,12 @@ impl ConfiguredSession {
     /// unchanged, it is the one with the template that fits best, else the only one that has resources.
     async fn resource_source(&self, uri: &str) -> Result<Option<(Arc<Upstream>, String)>, RpcError> {
         let tools = self.listing(ItemKind::Tool).await?;
-        let with_resources =
-            || tools.sources().filter(|(_, met)| met.capabilities.get("resources").is_some()).map(|(up, _)| up);
+        let with_resources = || {
+            tools
+                .sources()
+                .filter(|(_, discovered)| discovered.capabilities.get("resources").is_some())
+                .map(|(up, _)| up)
+        };
         let plain = || with_resources().filter(|upstream| upstream.config.names == Naming::Plain);
         if let ResolvedUri::Source(name, own) = resolve_uri(uri) {
             let found = with_resources().find(|upstream| upstream.config.name.as_str() == name);

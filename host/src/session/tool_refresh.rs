@@ -174,7 +174,7 @@ impl ConfiguredSession {
         let Some(before) = self.current_catalog().await else { return false };
         let source = &upstream.config.name;
         let is_new = before.missing_cause(source).is_some();
-        let capabilities = listed.met.as_ref().map(|met| met.capabilities.clone());
+        let capabilities = listed.discovered.as_ref().map(|discovered| discovered.capabilities.clone());
         let answered =
             before.with_newer_results(vec![ListResult { upstream: Arc::clone(upstream), listed: Ok(listed) }]);
         let Some(after) = self.replace_tools(&before, answered).await else { return false };

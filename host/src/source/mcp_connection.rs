@@ -344,10 +344,10 @@ impl McpConnection {
 
     /// Waits until the control messages queued so far, such as cancellations, have been sent. Cancellation safe.
     pub(crate) async fn flushed(&self) {
-        let (done, said) = oneshot::channel();
+        let (done, flushed) = oneshot::channel();
         // An error means that the connection has ended: nothing more can be sent.
         if self.shared.control_queue.send(QueuedMessage::Flushed(done)).await.is_ok() {
-            let _ = said.await;
+            let _ = flushed.await;
         }
     }
 

@@ -184,7 +184,8 @@ impl ConfiguredSession {
     /// Records the scanner's findings in the sources' texts. Returns the sources whose instructions the session does
     /// not see for it.
     fn record_findings(&self, answered: &[ListResult], lock: &Lockfile) -> HashSet<SourceName> {
-        let instructions = |listed: &ListedItems| listed.met.as_ref().and_then(|met| met.instructions.clone());
+        let instructions =
+            |listed: &ListedItems| listed.discovered.as_ref().and_then(|discovered| discovered.instructions.clone());
         let mut quarantined_instructions = HashSet::new();
         for ListResult { upstream, listed } in answered {
             let Ok(listed) = listed else { continue };

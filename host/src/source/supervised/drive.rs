@@ -201,8 +201,8 @@ async fn install_connection<D: Connector>(
 /// Restores a session's settings on its new connection. A refusal of the source is ignored.
 async fn restore(slot: &ConnectionSlot, connection: &Connection) {
     let settings = slot.settings();
-    let told = settings.requests().map(|(method, params)| connection.mcp.repeat(method, params));
-    if timeout(RESTORE_DEADLINE, join_all(told)).await.is_err() {
+    let repeated = settings.requests().map(|(method, params)| connection.mcp.repeat(method, params));
+    if timeout(RESTORE_DEADLINE, join_all(repeated)).await.is_err() {
         tracing::warn!(
             "the log level and subscriptions of a session were not restored in time on its new connection to a source"
         );
