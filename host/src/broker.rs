@@ -177,7 +177,7 @@ impl Broker {
         let no_client: Arc<dyn SourceClient> = Arc::new(NoClient);
         let context = self.inner.context();
         let found = join_all(context.upstreams.values().map(|upstream| upstream.discover(&no_client))).await;
-        let found = found.into_iter().map(|met| met.map(|met| met.tools.items));
+        let found = found.into_iter().map(|discovered| discovered.map(|discovered| discovered.tools.items));
         context.upstreams.keys().cloned().zip(found).collect()
     }
 

@@ -37,9 +37,8 @@ use crate::provenance::TracedCall;
 
 use approval::{ApprovalOutcome, ApprovalQuestion, Approvals};
 pub use budget::Budget;
-pub use form::scope_in_words;
 pub(crate) use in_force::ConfigInForce;
-pub use inbox::{AnswerResult, AnswerRoute, GivenAnswer, Inbox, InboxError, Question, QuestionEvent};
+pub use inbox::{AnswerResult, AnswerRoute, GivenAnswer, Inbox, InboxError, Question, QuestionEvent, ScopeChoice};
 pub use input::GateInput;
 use judge::{AskReason, DecisionTrail, judge};
 pub use permit::Permit;
@@ -49,7 +48,7 @@ use release::PassedFacts;
 pub use release::Ticket;
 pub(crate) use release::asks_for_input;
 use revealed::revealed;
-pub use risk::risk_of;
+pub use risk::{CellEffects, risk_of};
 pub use vault::SessionVault;
 
 /// The checks between a session and its sources under one configuration.
@@ -116,7 +115,10 @@ impl Gate {
     pub async fn admit(self: &Arc<Self>, mut call: Call, input: &GateInput<'_>) -> Result<AdmittedCall, CallRefusal> {
         if let Some(counts) = input.counts.filter(|_| call.method.is_work()) {
             let comes_again = input.resumed || call.attempt.is_some_and(|attempt| attempt.number > 1);
-            call.earlier = counts.next(&call.item.exposed, comes_again);
+            call.earlier = match comes_again {
+                true => counts.besides(&call.item.exposed),
+                false => counts.count(&call.item.exposed),
+            };
         }
         if let Some(budget) = input.budget {
             call.budget = budget.left();

@@ -9,12 +9,12 @@ use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use url::Url;
 
-use crate::config::{Config, Endpoint, OAuthConfig, SourceConfig};
+use crate::config::{Config, Endpoint, OAuthClient, OAuthConfig, SourceConfig};
 use crate::egress::{Challenge, Reach, shown};
 use crate::escape::escape_hidden;
 use crate::name::SourceName;
 use crate::oauth::callback::{Callback, CallbackParameters};
-use crate::oauth::identity::{self, ConfiguredIdentity};
+use crate::oauth::identity::{self, ConfiguredIdentity, RegisteredClient};
 use crate::oauth::metadata::{self, AuthorizationServerMetadata, Resource};
 use crate::oauth::store::{Login, LoginRecord, Logins};
 use crate::oauth::{OAuthError, OAuthHttp, token};
@@ -145,9 +145,9 @@ impl<'a> Target<'a> {
         given.read()?;
         let source = HttpSource::new(self.source, given, &config.data_dir, Arc::new(|_| {}));
         let source = source.map_err(|error| OAuthError::Source(error.to_string()))?;
-        let met = source.discover(&(std::sync::Arc::new(NoClient) as _)).await;
+        let discovered = source.discover(&(std::sync::Arc::new(NoClient) as _)).await;
         source.close().await;
-        Ok(met.is_ok())
+        Ok(discovered.is_ok())
     }
 
     /// Returns the source's description of itself. A source without one is its own authorization server (MCP
@@ -167,9 +167,10 @@ impl<'a> Target<'a> {
 
     fn known(&self, config: &Config) -> Result<ConfiguredIdentity, OAuthError> {
         let client = match &self.oauth.client {
-            Some((id, secret)) => {
+            Some(OAuthClient { id, secret }) => {
                 let secrets = SecretStore::open(&config.data_dir)?;
-                Some((id.clone(), secret.as_ref().map(|secret| secrets.resolve(secret)).transpose()?))
+                let secret = secret.as_ref().map(|secret| secrets.resolve(secret)).transpose()?;
+                Some(RegisteredClient { id: id.clone(), secret })
             }
             None => None,
         };

@@ -110,13 +110,20 @@ impl SessionFlow {
         snapshot
     }
 
-    /// Keeps the part of a result that the agent is given. `counts` is false for other messages, such as progress.
-    fn keep(&self, result: SeenResult, text: &Json, counts: bool) {
+    /// Keeps the part of a message that the agent is given.
+    fn keep(&self, result: SeenResult, text: &Json, message: SeenMessage) {
         let call = Arc::clone(&result.call);
         let too_large = text.as_bytes().len() > MAX_RESULT_BYTES;
         let index = {
             let mut seen = self.seen.lock();
-            seen.get_or_insert_with(|| self.nothing_seen()).keep(result, counts, too_large)
+            let seen = seen.get_or_insert_with(|| self.nothing_seen());
+            match seen.keep(result, message) {
+                Some(_) if too_large => {
+                    seen.full = true;
+                    None
+                }
+                index => index,
+            }
         };
         let Some(index) = index else { return };
         // Prose has a fingerprint for every third or fourth byte.
@@ -166,6 +173,15 @@ struct FlowSnapshot {
     results: u64,
 }
 
+/// A message that an agent is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SeenMessage {
+    /// The result of a call, which counts as one.
+    Result,
+    /// Another message, such as progress or a question.
+    Other,
+}
+
 /// A result with labels that a session has seen.
 #[derive(Debug, Clone)]
 struct SeenResult {
@@ -196,9 +212,9 @@ struct SeenResults {
 }
 
 impl SeenResults {
-    /// Keeps a result. Returns its index if its fingerprints must be taken.
-    fn keep(&mut self, result: SeenResult, counts: bool, too_large: bool) -> Option<u16> {
-        self.count += u64::from(counts);
+    /// Keeps a result without its fingerprints. Returns its index, or `None` if it has no labels or there is no room.
+    fn keep(&mut self, result: SeenResult, message: SeenMessage) -> Option<u16> {
+        self.count += u64::from(message == SeenMessage::Result);
         if result.labels.is_empty() {
             return None;
         }
@@ -218,8 +234,7 @@ impl SeenResults {
         }
         self.fingerprints.add_result(kind);
         self.results.push(SeenResult { number: self.count.max(1), index, ..result });
-        self.full |= too_large;
-        (!too_large).then_some(index)
+        Some(index)
     }
 
     /// Takes the memory for one more result and this many fingerprints. Without room something is not kept.

@@ -221,7 +221,7 @@ impl Telemetry {
             return None;
         }
         let short = |text: &str| text.chars().take(MAX_NAME).collect::<String>();
-        let method = short(method);
+        let method = short(method.as_str());
         let key = match kind {
             ItemKind::Tool => Some("gen_ai.tool.name"),
             ItemKind::Prompt => Some("gen_ai.prompt.name"),

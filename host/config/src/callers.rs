@@ -13,7 +13,7 @@ use super::{ConfigValue, ProfileConfig, oauth, value};
 const MAX_NAME_BYTES: usize = 64;
 
 /// One caller: `[serve.callers.NAME]`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct CallerConfig {
     /// The caller's bearer token.
     pub token: ConfigValue,
@@ -22,15 +22,17 @@ pub struct CallerConfig {
 }
 
 /// An issuer whose JWTs are accepted: `[serve.jwt]`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct JwtConfig {
     /// The issuer, as in the `iss` claim of its tokens.
     pub issuer: String,
     /// The address under which callers know `/mcp`.
+    #[serde(serialize_with = "super::digest::text")]
     pub resource: url::Url,
     /// The audience that tokens must name in their `aud` claim.
     pub audience: String,
     /// The address at which the issuer publishes its keys (JWKS).
+    #[serde(serialize_with = "super::digest::text")]
     pub keys: url::Url,
     /// The claim that identifies the caller.
     pub principal: String,

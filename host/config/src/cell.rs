@@ -28,11 +28,13 @@ const OUTPUT_LIMITS: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 30;
 
 /// The files, hosts and resources that a source on this machine may use: the `cell` of a source. The default grants
 /// nothing.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
 pub struct CellConfig {
     /// Files and folders that it may read.
+    #[serde(serialize_with = "super::digest::paths")]
     pub read: Vec<PathBuf>,
     /// Files and folders that it may read and write.
+    #[serde(serialize_with = "super::digest::paths")]
     pub write: Vec<PathBuf>,
     /// Hosts that it may reach, as `host:port`.
     pub network: Vec<String>,

@@ -7,8 +7,8 @@ use portcullis_core::call::Phase;
 use portcullis_core::escape::{escape_hidden, plain_shell_word};
 
 use super::{
-    Approve, CellConfig, Config, ConfigValue, Destructive, Endpoint, PluginConfig, RemoteSinkConfig, ScanMode,
-    SourceConfig, WitnessConfig,
+    Approve, CellConfig, Config, ConfigValue, Destructive, Endpoint, OAuthClient, PluginConfig, RemoteSinkConfig,
+    ScanMode, SourceConfig, WitnessConfig,
 };
 
 /// Returns the switch by which a command names a data folder, with a blank before it.
@@ -193,7 +193,7 @@ fn of_source(source: &SourceConfig, lines: &mut Lines) {
             if let Some(issuer) = &oauth.issuer {
                 lines.add(&subject, format_args!("lets you log in at {issuer}"));
             }
-            if let Some((client, Some(secret))) = &oauth.client {
+            if let Some(OAuthClient { id: client, secret: Some(secret) }) = &oauth.client {
                 let secret = BTreeMap::from([(client.clone(), secret.clone())]);
                 lines.values(&subject, "gives its login server the secret of the client", &secret);
             }

@@ -13,7 +13,7 @@ use super::{Config, SourceConfig};
 const MAX_MEMBERS: usize = 16;
 
 /// The membership of a source in a group.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Membership {
     /// The name of the group, which is not the name of any source.
     pub group: SourceName,

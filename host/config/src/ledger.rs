@@ -20,7 +20,7 @@ const RETENTION_MOST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 const GIT: &str = "git:";
 
 /// The settings of the ledger: `[ledger]`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct LedgerConfig {
     /// The calls that wait until their intent is on disk.
     pub durability: Durability,
@@ -29,6 +29,7 @@ pub struct LedgerConfig {
     /// The places that get each signed checkpoint, in addition to the data folder.
     pub witnesses: Vec<WitnessConfig>,
     /// The recipients for whom bodies are sealed.
+    #[serde(serialize_with = "super::digest::texts")]
     pub recipients: Vec<Recipient>,
 }
 
@@ -44,14 +45,14 @@ pub enum Durability {
 }
 
 /// A place that keeps signed checkpoints of the ledger.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub enum WitnessConfig {
     /// A file, to which each is added.
-    File(PathBuf),
+    File(#[serde(serialize_with = "super::digest::path")] PathBuf),
     /// A server, to which each is posted.
-    Server(url::Url),
+    Server(#[serde(serialize_with = "super::digest::text")] url::Url),
     /// A git repository, in which each is committed.
-    Git(PathBuf),
+    Git(#[serde(serialize_with = "super::digest::path")] PathBuf),
     /// A syslog receiver, to which each is a message.
     Syslog(SyslogAddress),
 }

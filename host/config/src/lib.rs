@@ -8,6 +8,7 @@ mod build;
 mod builder;
 mod callers;
 mod cell;
+mod digest;
 mod edit;
 mod effects;
 mod error;
@@ -49,7 +50,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use portcullis_core::digest::Digest;
 use portcullis_core::name::{ProfileName, SourceName};
 use portcullis_core::protocol::Era;
 use portcullis_core::secret::ConfigValue;
@@ -64,7 +64,7 @@ pub use find::{ConfigCandidate, TrustStatus, find_text, known_data_dir, real_fil
 pub use group::Membership;
 pub use ledger::{Durability, LedgerConfig, WitnessConfig};
 pub use literal::LiteralVariable;
-pub use oauth::OAuthConfig;
+pub use oauth::{OAuthClient, OAuthConfig};
 pub use other_configs::PossibleWriter;
 pub use place::setting_line;
 pub use plugin::{PluginConfig, PluginRef};
@@ -186,16 +186,6 @@ impl Config {
     pub fn folder(&self) -> Option<&Path> {
         self.file.as_deref().and_then(Path::parent)
     }
-
-    /// Returns the digest of the configuration, as records of the ledger name it. Secrets count by their names. The
-    /// address to listen on does not count, because `serve --listen` changes it for one start.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn digest(&self) -> Digest {
-        let mut config = self.clone();
-        config.serve.listen = serve::LISTEN;
-        Digest::of(format!("{config:?}").as_bytes())
-    }
 }
 
 /// Returns the JSON Schema of `portcullis.toml`, for editors.
@@ -211,7 +201,7 @@ fn unreadable(file: &Path, error: &std::io::Error) -> ConfigError {
 }
 
 /// One source: `[sources.NAME]`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct SourceConfig {
     /// The name of the source.
     pub name: SourceName,
@@ -268,7 +258,7 @@ pub struct SourceConfig {
 }
 
 /// The reaction of a session when a source announces that its tools have changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub enum ToolListUpdates {
     /// The session keeps the tools that it began with.
     #[default]
@@ -278,7 +268,7 @@ pub enum ToolListUpdates {
 }
 
 /// The lifecycle of a connection to a source: whether it outlives a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub enum ConnectionReuse {
     /// The connection is kept open and supervised.
     #[default]
@@ -288,13 +278,14 @@ pub enum ConnectionReuse {
 }
 
 /// The kind of a source and what leads to it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub enum Endpoint {
     /// A program that speaks MCP over stdio.
     Command {
         /// Program and arguments; never a shell string.
         argv: Vec<String>,
         /// The working directory, or `None` for a private home.
+        #[serde(serialize_with = "digest::paths")]
         cwd: Option<PathBuf>,
         /// Environment variables, in addition to the PATH, HOME, LANG and TMPDIR that the broker sets.
         env: BTreeMap<String, ConfigValue>,
@@ -302,6 +293,7 @@ pub enum Endpoint {
     /// A server that speaks streamable HTTP.
     Url {
         /// The address: `http` or `https`.
+        #[serde(serialize_with = "digest::text")]
         url: url::Url,
         /// Headers that are sent with every request.
         headers: BTreeMap<String, ConfigValue>,
@@ -333,7 +325,7 @@ pub enum Endpoint {
 }
 
 /// The transport that carries messages to a `url`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub enum HttpTransportKind {
     /// Streamable HTTP, or the older HTTP with SSE if the server refuses streamable HTTP.
     #[default]
@@ -345,7 +337,7 @@ pub enum HttpTransportKind {
 }
 
 /// The style in which a source's tools are named for the agent.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 pub enum Naming {
     /// `source__tool`: the name of the source, then the tool's own name.
     #[default]

@@ -6,16 +6,26 @@ use super::raw::{Located, RawOAuth};
 use super::{ConfigValue, value};
 
 /// The `oauth` of a source with a `url`: the settings that a login cannot discover on its own.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct OAuthConfig {
     /// The issuer identifier of the only authorization server that is trusted. Always set if `client` is.
     pub issuer: Option<String>,
-    /// The id of a client that was registered there by hand, and its secret.
-    pub client: Option<(String, Option<ConfigValue>)>,
+    /// The client that was registered there by hand.
+    pub client: Option<OAuthClient>,
     /// The address at which a client ID metadata document of ours is published: an `https` URL with a path.
+    #[serde(serialize_with = "super::digest::texts")]
     pub document: Option<url::Url>,
     /// The scopes to request instead of those that the source suggests.
     pub scopes: Option<Vec<String>>,
+}
+
+/// A client that was registered at an authorization server by hand.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct OAuthClient {
+    /// The client's id.
+    pub id: String,
+    /// The client's secret, if it has one.
+    pub secret: Option<ConfigValue>,
 }
 
 /// Validates the login settings; every problem is added to `problems`.
@@ -51,7 +61,7 @@ pub(super) fn oauth(at: &Located<RawOAuth>, has_header: bool, problems: &mut Pro
     }
     OAuthConfig {
         issuer,
-        client: raw.client_id.as_ref().and_then(|at| problems.keep(client_id(at))).map(|id| (id, secret)),
+        client: raw.client_id.as_ref().and_then(|at| problems.keep(client_id(at))).map(|id| OAuthClient { id, secret }),
         document: raw.client_metadata.as_ref().and_then(|at| problems.keep(document(at))),
         scopes: raw.scopes.as_ref().map(|list| list.iter().filter_map(|at| problems.keep(scope(at))).collect()),
     }

@@ -13,18 +13,18 @@ use super::raw::Located;
 use super::{Config, Endpoint, value};
 
 /// A reference to a plugin or component. It is displayed as written, with an absolute path.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub enum PluginRef {
     /// A plugin or component that is built into the broker: `builtin:NAME`.
     Builtin(String),
     /// A policy, a sink or a source that is part of the program which embeds the broker: `native:NAME`.
     Native(String),
     /// A `.wasm` file, or a `.cwasm` file that the lock file pins.
-    Path(PathBuf),
+    Path(#[serde(serialize_with = "super::digest::path")] PathBuf),
     /// A file with exactly these bytes: `PATH@sha256:…`.
-    Pinned(PathBuf, Digest),
+    Pinned(#[serde(serialize_with = "super::digest::path")] PathBuf, Digest),
     /// A component in a registry: `oci://REGISTRY/NAME@sha256:…`, or with a tag that the lock file pins.
-    Oci(ComponentReference),
+    Oci(#[serde(serialize_with = "super::digest::text")] ComponentReference),
 }
 
 impl fmt::Display for PluginRef {
@@ -79,7 +79,7 @@ impl Config {
 }
 
 /// One entry of `[[policies]]`, `[[transforms]]`, `[[approvals]]` or `[[sinks]]`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct PluginConfig {
     /// The reference to the plugin.
     pub plugin: PluginRef,
@@ -92,6 +92,7 @@ pub struct PluginConfig {
     /// Capabilities that it may import in addition to those of its WIT world.
     pub grant: Vec<String>,
     /// The file to which a sink's lines are written, or `None` for a file in the data folder.
+    #[serde(serialize_with = "super::digest::paths")]
     pub file: Option<PathBuf>,
 }
 

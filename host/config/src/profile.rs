@@ -5,7 +5,7 @@ use portcullis_core::call::TrustLevel;
 use crate::quota::BudgetConfig;
 
 /// One profile: `[profiles.NAME]`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct ProfileConfig {
     /// The trust level of the callers under this profile.
     pub trust: TrustLevel,

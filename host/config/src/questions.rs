@@ -5,7 +5,7 @@ use super::raw::RawQuestions;
 use super::{ConfigValue, callers};
 
 /// The ways in which people hear of questions, in addition to the agent's own: `[questions]`.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize)]
 pub struct QuestionsConfig {
     /// True if each question is a notification on the desktop.
     pub desktop: bool,
@@ -14,9 +14,10 @@ pub struct QuestionsConfig {
 }
 
 /// A server that is notified of questions: `[questions.webhook]`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct WebhookConfig {
     /// The address to which messages are posted.
+    #[serde(serialize_with = "super::digest::text")]
     pub url: url::Url,
     /// The key with which messages are signed.
     pub secret: ConfigValue,

@@ -23,7 +23,7 @@ const PRIORITY: u8 = 50;
 const QUEUE: usize = 64;
 
 /// The limits on the calls that a source handles at once, and on those that wait for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct ConcurrencyConfig {
     /// The number of concurrent calls, 1 to 1,024.
     pub concurrency: usize,
@@ -32,7 +32,7 @@ pub struct ConcurrencyConfig {
 }
 
 /// The `budget` of a profile: the amounts that all its callers together may use. `None` means no limit.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
 pub struct BudgetConfig {
     /// The number of calls.
     pub calls: Option<Rate>,
@@ -43,7 +43,7 @@ pub struct BudgetConfig {
 }
 
 /// An amount per period. The whole amount may be used at once.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Rate {
     /// The amount; above 0.
     pub amount: f64,

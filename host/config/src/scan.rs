@@ -3,7 +3,7 @@
 use super::raw_source::RawScan;
 
 /// The consequence of findings in a source's definitions and instructions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub enum ScanMode {
     /// Nothing: they are not scanned.
     Off,

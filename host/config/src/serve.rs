@@ -15,7 +15,7 @@ use super::{CallerConfig, JwtConfig, ProfileConfig, callers};
 pub(super) const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8765);
 
 /// The HTTP front: `[serve]`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct ServeConfig {
     /// The address to listen on.
     pub listen: SocketAddr,

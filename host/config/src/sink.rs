@@ -42,7 +42,7 @@ pub(super) struct RawSink {
 }
 
 /// A server to which the broker itself sends records.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub enum RemoteSinkConfig {
     /// A syslog receiver, which gets every record.
     Syslog(SyslogAddress),

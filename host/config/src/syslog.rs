@@ -19,7 +19,7 @@ const TLS_PORT: u16 = 6514;
 const TCP_PORT: u16 = 601;
 
 /// A receiver of syslog messages in the format of RFC 5424.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub enum SyslogAddress {
     /// A server, over TLS with the framing of RFC 5425.
     Tls {
@@ -37,7 +37,7 @@ pub enum SyslogAddress {
         port: u16,
     },
     /// A socket of this machine, such as `/dev/log`, to which each message is a datagram.
-    Local(PathBuf),
+    Local(#[serde(serialize_with = "super::digest::path")] PathBuf),
 }
 
 impl SyslogAddress {

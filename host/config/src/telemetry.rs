@@ -12,9 +12,10 @@ const INTERVAL_LEAST: Duration = Duration::from_secs(1);
 const INTERVAL_MOST: Duration = Duration::from_secs(60 * 60);
 
 /// The export of spans and metrics: `[telemetry]`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct TelemetryConfig {
     /// The address of the collector: `/v1/traces` below it receives spans (OTLP 1.x over HTTP, protobuf).
+    #[serde(serialize_with = "super::digest::text")]
     pub otlp: url::Url,
     /// Headers that are sent with every request to the collector.
     pub headers: BTreeMap<String, ConfigValue>,

@@ -20,6 +20,17 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// Returns the digest of a value's JSON: its fields by their names, in their order. A field that has no JSON ends
+    /// the text with the error, and what stands before it still counts.
+    #[must_use]
+    pub fn of_serialized(value: &impl serde::Serialize) -> Self {
+        let mut json = Vec::new();
+        if let Err(error) = serde_json::to_writer(&mut json, value) {
+            json.extend_from_slice(error.to_string().as_bytes());
+        }
+        Self::of(&json)
+    }
+
     /// Returns the digest of the canonical form of a JSON value.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use secrecy::zeroize::Zeroizing;
 use secrecy::{ExposeSecret, SecretString};
 
+use crate::digest::Digest;
 use crate::escape::shell_word;
 use crate::private::{self, NotPrivate};
 
@@ -41,6 +42,20 @@ pub enum ConfigValue {
     Plain(String),
     /// The name of a secret that `portcullis secret` keeps.
     Secret(String),
+}
+
+/// Writes the name of a secret, or the digest of a value: a value that is written in the configuration may be a secret
+/// too.
+impl serde::Serialize for ConfigValue {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Plain(text) => {
+                let digest = Digest::of(text.as_bytes());
+                serializer.serialize_newtype_variant("ConfigValue", 0, "plain", &digest)
+            }
+            Self::Secret(name) => serializer.serialize_newtype_variant("ConfigValue", 1, "secret", name),
+        }
+    }
 }
 
 /// An error that says why a secret cannot be stored or returned. Contains no value.

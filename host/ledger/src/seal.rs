@@ -10,7 +10,7 @@ use serde_json::json;
 use super::chain::{self, ChainTip, UnsealedChainLock};
 use super::record::{Event, EventKind, Record};
 use super::state::State;
-use super::storage::{ChainEnd, ChainPosition, ChainReader, SkippedBatch, Storage};
+use super::storage::{ChainPosition, ChainReader, SkippedBatch, Storage};
 use super::{LedgerError, legacy};
 
 /// The end of the chain of a broker that is gone.
@@ -112,7 +112,7 @@ fn end_of(storage: &dyn Storage, chain: &str, has_end: bool) -> Result<FoundEnd,
     let record = record.and_then(|record| serde_json::from_str::<Record>(&record.text).ok());
     let is_stopped = record.is_some_and(|record| record.kind == EventKind::BrokerStopped.as_str());
     if !has_end {
-        storage.finish(chain, reader.place(), reader.end()? == ChainEnd::Clean)?;
+        storage.finish(chain, reader.place(), &reader.end()?)?;
     }
     Ok(FoundEnd { tip: last.map(|batch| batch.tip).unwrap_or_default(), is_stopped })
 }

@@ -21,7 +21,9 @@ use rustix::fs::{FlockOperation, flock};
 use super::chain::ChainTip;
 use super::files::names_in;
 use super::removed::RemovedRecords;
-use super::storage::{ChainPosition, ChainReader, ChainWriter, SegmentDigest, Storage, StorageLimits, StorageLock};
+use super::storage::{
+    ChainEnd, ChainPosition, ChainReader, ChainWriter, SegmentDigest, Storage, StorageLimits, StorageLock,
+};
 use super::{LedgerError, chain};
 
 /// The version of the format of segments and records.
@@ -183,13 +185,13 @@ impl Storage for Segments {
         digest::read(&path(&self.data_dir, chain, upto.segment), upto)
     }
 
-    fn finish(&self, chain: &str, end: ChainPosition, is_clean: bool) -> Result<(), LedgerError> {
+    fn finish(&self, chain: &str, end: ChainPosition, tail: &ChainEnd) -> Result<(), LedgerError> {
         let path = path(&self.data_dir, chain, end.segment.max(1));
         let finished = regular_file::open_with(OpenOptions::new().write(true), &path, Symlinks::Refuse);
         let finished = finished.map_err(io::Error::from).and_then(|file| {
             // Its writer holds this lock while it lives.
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-            if is_clean {
+            if *tail == ChainEnd::Clean {
                 file.set_len(end.offset)?;
             }
             file.sync_all()

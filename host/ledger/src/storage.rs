@@ -93,12 +93,12 @@ pub(super) trait Storage: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Makes durable what a dead broker appended to its chain. If nothing was written after its end, the space that it
-    /// had reserved there is released.
+    /// Makes durable what a dead broker appended to its chain, of which `tail` says what follows this end. If nothing
+    /// does, the space that the broker had reserved there is released.
     ///
     /// # Errors
     /// [`LedgerError`] if the place cannot be written.
-    fn finish(&self, chain: &str, end: ChainPosition, is_clean: bool) -> Result<(), LedgerError>;
+    fn finish(&self, chain: &str, end: ChainPosition, tail: &ChainEnd) -> Result<(), LedgerError>;
 }
 
 /// A lock on a storage, which is released when it is dropped.

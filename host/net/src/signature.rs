@@ -52,6 +52,12 @@ impl TrustedKey {
         Ok(Self { der })
     }
 
+    /// Returns the key as DER (`SubjectPublicKeyInfo`).
+    #[must_use]
+    pub fn as_der(&self) -> &[u8] {
+        &self.der
+    }
+
     /// Reports whether this key made a signature of these bytes. The signature is in DER.
     #[must_use]
     pub fn made(&self, signature: &[u8], bytes: &[u8]) -> bool {

@@ -69,7 +69,7 @@ impl Index {
             let mut insert = all.prepare(columns)?;
             for (row, item) in (0_i64..).zip(&items) {
                 let [title, description, schema] = item.definition.get_all(["title", "description", "inputSchema"]);
-                let said = |json: Option<Json>| json.and_then(|json| json.read::<String>().ok()).unwrap_or_default();
+                let text = |json: Option<Json>| json.and_then(|json| json.read::<String>().ok()).unwrap_or_default();
                 let mut arguments = BTreeSet::new();
                 words_of_schema(&schema.unwrap_or_else(Json::null).to_value(), 0, &mut arguments);
                 let arguments = arguments.into_iter().collect::<Vec<_>>().join(" ");
@@ -77,8 +77,8 @@ impl Index {
                 insert.execute((
                     row,
                     spaced(&item.name),
-                    said(title),
-                    said(description),
+                    text(title),
+                    text(description),
                     spaced(&arguments),
                     source,
                 ))?;

@@ -62,15 +62,15 @@ impl Upstream {
         match &answer {
             Answer::Result(result) if result.get("isError").is_some_and(|flag| flag.is_true()) => {
                 let mut blocks = result.get("content").and_then(|content| content.items()).unwrap_or_default();
-                let mut said = String::new();
+                let mut words_of_source = String::new();
                 for text in blocks.iter().filter_map(|block| block.get_str("text")) {
-                    said.push_str(&text);
-                    said.push('\n');
-                    if said.len() >= MAX_SEARCHED_BYTES {
+                    words_of_source.push_str(&text);
+                    words_of_source.push('\n');
+                    if words_of_source.len() >= MAX_SEARCHED_BYTES {
                         break;
                     }
                 }
-                let Some(words) = self.missing_access(call.began_alone(), &said) else { return answer };
+                let Some(words) = self.missing_access(call.began_alone(), &words_of_source) else { return answer };
                 blocks.push(Json::of(&json!({ "type": "text", "text": format!("[portcullis: {words}]") })));
                 result.with("content", &Json::of(&blocks)).map_or(answer, Answer::Result)
             }

@@ -82,8 +82,8 @@ impl StoredDescription {
 impl Upstream {
     /// Keeps the source's description of itself for the handshakes of later starts.
     pub(super) async fn keep_description(&self, capabilities: &Json, tools: &[Arc<Item>], instructions: Option<&Item>) {
-        let said = instructions.and_then(Item::instructions);
-        let mut now = StoredDescription::new(self.identity, capabilities, tools, said, self.source.only_era());
+        let text = instructions.and_then(Item::instructions);
+        let mut now = StoredDescription::new(self.identity, capabilities, tools, text, self.source.only_era());
         if self.is_harmless() {
             now.destructive.clear();
         }

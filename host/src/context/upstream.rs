@@ -27,6 +27,7 @@ use crate::config::{ScanMode, SourceConfig};
 use crate::digest::Digest;
 use crate::egress::ComponentEgress;
 use crate::escape::escape_hidden;
+use crate::gate::CellEffects;
 use crate::item::{Item, ItemKind};
 use crate::metrics::SourceMetrics;
 use crate::plugin::ComponentCell;
@@ -69,7 +70,7 @@ pub(crate) struct Upstream {
     /// The last list of each kind.
     lists: LastLists,
     /// The results of discovering a source that is in no group, by the capabilities of the client.
-    met: Mutex<HashMap<Json, DiscoveredSource>>,
+    discoveries: Mutex<HashMap<Json, DiscoveredSource>>,
     pub(super) scans: ScanCache,
     pub(super) repairs: RepairCache,
     /// The items with findings in the last list of each kind.
@@ -173,7 +174,7 @@ impl Upstream {
             description: Mutex::new(description),
             data_dir: builder.data_dir.to_owned(),
             lists: LastLists::default(),
-            met: Mutex::default(),
+            discoveries: Mutex::default(),
             scans,
             repairs: RepairCache::default(),
             flagged: Mutex::default(),
@@ -189,7 +190,7 @@ impl Upstream {
     /// Returns what the source told an earlier client with the same capabilities, if it was discovered and is in no
     /// group: an absent member of a group is replaced by another member.
     pub(crate) fn cached_discovery(&self, client: &Arc<dyn SourceClient>) -> Option<DiscoveredSource> {
-        self.met.lock().get(&client.capabilities()).cloned()
+        self.discoveries.lock().get(&client.capabilities()).cloned()
     }
 
     /// Reports whether the source may be usable again soon.
@@ -202,17 +203,17 @@ impl Upstream {
 
     /// Ends the source and starts it again. See [`Source::restart`].
     pub(crate) async fn restart(&self, cause: &str, timeout: Duration) -> Result<SourceStatus, SourceError> {
-        self.met.lock().clear();
+        self.discoveries.lock().clear();
         self.source.restart(cause, timeout).await
     }
 
-    fn cache_discovery(&self, client: &Arc<dyn SourceClient>, met: &DiscoveredSource) {
+    fn cache_discovery(&self, client: &Arc<dyn SourceClient>, discovered: &DiscoveredSource) {
         if self.config.group.is_none() {
-            let mut all = self.met.lock();
+            let mut all = self.discoveries.lock();
             if all.len() >= MAX_CACHED_DISCOVERIES && !all.contains_key(&client.capabilities()) {
                 all.clear();
             }
-            all.insert(client.capabilities(), met.clone());
+            all.insert(client.capabilities(), discovered.clone());
         }
     }
 
@@ -225,6 +226,11 @@ impl Upstream {
         self.component_cell.as_ref().is_some_and(|component_cell| component_cell.is_harmless())
     }
 
+    /// Returns the effects that the source's cell lets its calls have.
+    pub(crate) fn cell_effects(&self) -> CellEffects {
+        if self.is_harmless() { CellEffects::None } else { CellEffects::Possible }
+    }
+
     /// Connects if necessary, and returns the source's description of itself, with its tools under their exposed names.
     pub(crate) async fn discover(&self, client: &Arc<dyn SourceClient>) -> Result<DiscoveredSource, SourceError> {
         let named = match self.source.discover(client).await {
@@ -232,7 +238,7 @@ impl Upstream {
             Err(error) => Err(error),
         };
         match &named {
-            Ok(met) => self.cache_discovery(client, met),
+            Ok(discovered) => self.cache_discovery(client, discovered),
             // An error that the source itself reports is shown by its own health for as long as it lasts.
             Err(error) => {
                 let broken = self.source.health().error;

@@ -123,7 +123,7 @@ impl FrontSession for FakeBroker {
     }
 
     fn notified(&self, notification: &Notification) {
-        self.say(&*notification.method);
+        self.say(notification.method.as_str());
     }
 
     fn attach(&self, _: Arc<dyn AgentPeer>) {}

@@ -185,8 +185,8 @@ impl Approvals {
         let Some(question) = self.check_state(call)? else { return Ok(None) };
         let Some(pending) = self.inbox.about(&question, binding) else { return Ok(None) };
         let response = call.params.input_responses().and_then(|all| all.get(INPUT));
-        let Some((approve, scope)) = response.and_then(|response| read_elicitation(&response)) else { return Ok(None) };
-        let state = self.inbox.answer_for_itself(&pending, approve, scope.as_deref()).await.map_err(inbox_refusal)?;
+        let Some(answer) = response.and_then(|response| read_elicitation(&response)) else { return Ok(None) };
+        let state = self.inbox.answer_for_itself(&pending, &answer).await.map_err(inbox_refusal)?;
         self.decided(&pending, state).map(Some)
     }
 
@@ -225,7 +225,7 @@ impl Approvals {
                 "the approval was for one call, and an identical one has used it; send it again to be asked again",
             )),
             Some(QuestionState::Approved { scope, by, grant }) => {
-                let how = json!({ "question": pending.id(), "scope": scope, "by": by });
+                let how = json!({ "question": pending.id(), "scope": scope.as_str(), "by": by });
                 let consume = grant.map(|grant| GrantUse { grant, binding: pending.terms.binding.clone() });
                 Ok(ApprovalOutcome { consume, by_person: true, how })
             }
@@ -242,7 +242,7 @@ impl Approvals {
     /// Asks over the agent's own connection (2025-06-18 to 2025-11-25).
     async fn elicit(&self, pending: &Arc<OpenQuestion>, peer: &Arc<dyn AgentPeer>) -> Option<QuestionState> {
         let params = Json::of(&elicitation(pending));
-        let answer = match peer.request(&Method::ElicitationCreate, Some(params)).await {
+        let answered = match peer.request(&Method::ElicitationCreate, Some(params)).await {
             Answer::Result(result) => read_elicitation(&result),
             Answer::Error(error) => {
                 let (question, error) = (pending.id(), error.get_str("message").unwrap_or_default());
@@ -250,8 +250,8 @@ impl Approvals {
                 None
             }
         };
-        if let Some((approve, scope)) = answer {
-            match self.inbox.answer_for_itself(pending, approve, scope.as_deref()).await {
+        if let Some(answer) = answered {
+            match self.inbox.answer_for_itself(pending, &answer).await {
                 Ok(state) => return state,
                 Err(error) => tracing::warn!(ask = %pending.id(), %error, "an answer by elicitation was not taken"),
             }

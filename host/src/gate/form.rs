@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::excerpt::{excerpt, shorten_strings};
-use super::inbox::{ALWAYS, HOUR, OpenQuestion, Question};
+use super::inbox::{GivenAnswer, OpenQuestion, Question};
 use crate::escape::escape_hidden;
 use crate::protocol::{Json, Method};
 
@@ -30,8 +30,8 @@ pub(super) fn elicitation(pending: &OpenQuestion) -> serde_json::Value {
     let (mut values, mut titles) = (vec!["refuse"], vec!["No"]);
     let scopes = pending.scopes();
     for scope in &scopes {
-        values.push(*scope);
-        titles.push(scope_in_words(scope, &scopes));
+        values.push(scope.as_str());
+        titles.push(scope.in_words(&scopes));
     }
     json!({
         "message": message,
@@ -43,20 +43,6 @@ pub(super) fn elicitation(pending: &OpenQuestion) -> serde_json::Value {
     })
 }
 
-/// Returns the words for an answer with a scope, as a person chooses it among those that are offered.
-#[must_use]
-pub fn scope_in_words(scope: &str, offered: &[&str]) -> &'static str {
-    match scope {
-        "once" => "Yes, this once",
-        "arguments" => "Yes, and once more with exactly these arguments",
-        "session" => "Yes, and this tool for the rest of this session",
-        HOUR if offered.contains(&"principal") => "Yes, and this tool for one hour",
-        HOUR => "Yes, and this tool for one hour of this session",
-        ALWAYS => "Yes, always: accept this tool until it changes",
-        _ => "Yes, and this tool until the answer expires",
-    }
-}
-
 /// Returns the action in question: a method, and its item, if it names one.
 fn what(summary: &Question) -> String {
     let method = excerpt(&escape_hidden(&summary.method), MAX_SHOWN_STRING).into_owned();
@@ -64,7 +50,7 @@ fn what(summary: &Question) -> String {
     let title = summary.title.as_deref().map(|title| excerpt(&escape_hidden(title), MAX_SHOWN_STRING).into_owned());
     let title = title.map(|title| format!(" ({title:?})")).unwrap_or_default();
     // Most questions are about a tool, and its call is what a person expects.
-    let method = if name.is_empty() || summary.method != *Method::ToolsCall {
+    let method = if name.is_empty() || summary.method != Method::ToolsCall.as_str() {
         format!("method `{method}`")
     } else {
         String::new()
@@ -84,14 +70,14 @@ fn show(arguments: &Json) -> (String, bool) {
     (shown.to_string(), is_cut || shown != text)
 }
 
-/// Returns whether an `ElicitResult` approves, with its scope. `None` if the person gave no answer (`cancel`).
-pub(super) fn read_elicitation(result: &Json) -> Option<(bool, Option<String>)> {
+/// Returns the answer in an `ElicitResult`. `None` if the person gave none (`cancel`).
+pub(super) fn read_elicitation(result: &Json) -> Option<GivenAnswer> {
     match result.get_str("action")?.as_str() {
         "accept" => match result.get("content")?.get_str("answer")?.as_str() {
-            "refuse" => Some((false, None)),
-            scope => Some((true, Some(scope.to_owned()))),
+            "refuse" => Some(GivenAnswer::no()),
+            scope => Some(GivenAnswer::yes().scope(scope)),
         },
-        "decline" => Some((false, None)),
+        "decline" => Some(GivenAnswer::no()),
         _ => None,
     }
 }

@@ -9,6 +9,7 @@ mod expiry;
 mod question;
 mod reading;
 mod room;
+mod scope;
 mod settle;
 mod waiter_count;
 
@@ -26,14 +27,17 @@ use crate::ledger::{EventKind, GrantBinding};
 use crate::lock_reader::LockReader;
 use crate::sealing_key::SealingKey;
 use crate::sync::Mutex;
-pub(super) use acceptance::{ALWAYS, AcceptableTool};
+pub(super) use acceptance::AcceptableTool;
 pub use answer::{AnswerResult, AnswerRoute, GivenAnswer};
 pub(super) use arguments::QuestionArguments;
 pub use error::InboxError;
 use events::EventSubscribers;
 pub use events::QuestionEvent;
 use question::key;
-pub(super) use question::{HOUR, OpenQuestion, QuestionState, QuestionTerms, offered};
+pub(super) use question::{OpenQuestion, QuestionState, QuestionTerms, offered};
+#[cfg(test)]
+pub(super) use scope::GivenScope;
+pub use scope::ScopeChoice;
 use waiter_count::WaiterCount;
 
 /// The longest a question may wait whatever the configuration says (30 days), so that its end can be computed.
@@ -246,13 +250,11 @@ impl Inbox {
     pub(super) async fn answer_for_itself(
         &self,
         pending: &OpenQuestion,
-        approve: bool,
-        scope: Option<&str>,
+        answer: &GivenAnswer,
     ) -> Result<Option<QuestionState>, InboxError> {
         // Counted as a waiter, so that the answer is used by this call and not kept for another.
         let _waiting = WaiterCount::new(&pending.waiting);
-        let answer = GivenAnswer { approve, scope: scope.map(str::to_owned), until: None };
-        match self.take(pending.id(), &answer, ELICITATION, AnswerRoute::Agent).await {
+        match self.take(pending.id(), answer, ELICITATION, AnswerRoute::Agent).await {
             Ok(_) | Err(InboxError::Unknown(_)) => Ok(pending.wait(pending.expires()).await),
             Err(error) => Err(error),
         }

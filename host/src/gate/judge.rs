@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::records::recorded_text;
-use super::refusal::DenialKind;
+use super::refusal::{DenialKind, Wording};
 use super::{CallRefusal, SessionVault};
 use crate::call::CallView;
 use crate::config::Detail;
@@ -46,19 +46,19 @@ impl DecisionTrail {
 /// A reason for which a person is asked.
 pub(super) struct AskReason {
     pub(super) concern: Concern,
-    /// True if it may repeat something of the call, because a plugin wrote it.
-    pub(super) quotes: bool,
+    /// The wording of its message.
+    pub(super) wording: Wording,
 }
 
 impl AskReason {
     /// Makes a reason of the broker's own.
     pub(super) fn ours(concern: Concern) -> Self {
-        Self { concern, quotes: false }
+        Self { concern, wording: Wording::Plain }
     }
 
     /// Returns the reason as the ledger keeps it.
     pub(super) fn recorded(&self, ledger: &Ledger, record: Detail) -> Value {
-        recorded_text(ledger, &self.concern.message, self.quotes, record)
+        recorded_text(ledger, &self.concern.message, self.wording, record)
     }
 }
 
@@ -79,11 +79,14 @@ pub(super) async fn judge(
         let entry = entry(policy.identity(), view);
         let entry = if policy.shadow() { entry.with("shadow", true) } else { entry };
         let entry = if trail.revealed.is_some() { entry.with("revealed", true) } else { entry };
-        let quotes = |code: &str, message: &str| !says_only_settings(policy.identity(), code, message);
+        let wording = |code: &str, message: &str| match says_only_settings(policy.identity(), code, message) {
+            true => Wording::Plain,
+            false => Wording::MayQuote,
+        };
         trail.entries.push(match &verdict {
             Verdict::Pass => entry.with("verdict", "pass"),
             Verdict::Ask(Concern { code, message, .. }) => {
-                let message = recorded_text(ledger, message, quotes(code, message), trail.record);
+                let message = recorded_text(ledger, message, wording(code, message), trail.record);
                 entry.with("verdict", EventBody::new().with("ask", message).with("code", code))
             }
             Verdict::Deny(denial) => entry.with("verdict", EventBody::new().with("deny", &denial.code)),
@@ -94,10 +97,13 @@ pub(super) async fn judge(
         match verdict {
             Verdict::Pass => {}
             Verdict::Ask(concern) => {
-                asks.push(AskReason { quotes: quotes(&concern.code, &concern.message), concern });
+                asks.push(AskReason { wording: wording(&concern.code, &concern.message), concern });
             }
             Verdict::Deny(Denial { code, message, .. }) => {
-                let kind = if quotes(&code, &message) { DenialKind::MayQuote } else { DenialKind::Plain };
+                let kind = match wording(&code, &message) {
+                    Wording::Plain => DenialKind::Plain,
+                    Wording::MayQuote => DenialKind::MayQuote,
+                };
                 return Err(CallRefusal::Denied { code, message, kind });
             }
         }
@@ -148,7 +154,10 @@ pub(super) fn denial(
 ) -> Denial {
     let code = failure.code.as_str();
     // The detail is the plugin's own text, or what it returned instead of an answer.
-    let quotes = matches!(failure.code, FailureCode::Error | FailureCode::Output);
+    let wording = match failure.code {
+        FailureCode::Error | FailureCode::Output => Wording::MayQuote,
+        _ => Wording::Plain,
+    };
     let cause = match failure.code {
         FailureCode::Error => "the ledger has the plugin's own words, with `record = \"full\"`",
         FailureCode::Output => {
@@ -158,7 +167,7 @@ pub(super) fn denial(
         _ => &failure.detail,
     };
     tracing::error!(plugin = %plugin.name, code, cause, call = %view.call.id, "plugin failed, so the call is denied");
-    let cause = recorded_text(ledger, &failure.detail, quotes, record);
+    let cause = recorded_text(ledger, &failure.detail, wording, record);
     ledger.record(Event {
         kind: EventKind::PluginFailed,
         run: Some(view.call.caller.session.clone()),

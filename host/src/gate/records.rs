@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::judge::DecisionTrail;
-use super::refusal::DenialKind;
+use super::refusal::{DenialKind, Wording};
 use super::{CallRefusal, Gate, GateInput};
 use crate::call::Call;
 use crate::config::Detail;
@@ -56,7 +56,7 @@ impl Gate {
         };
         let mut body = self.describe(call, input, trail, arguments);
         body.set("code", code);
-        body.set("message", recorded_text(&self.ledger, message, kind.may_quote(), input.record));
+        body.set("message", recorded_text(&self.ledger, message, kind.wording(), input.record));
         let event = Event {
             kind: EventKind::CallDenied,
             run: Some(call.caller.session.clone()),
@@ -93,7 +93,7 @@ impl Gate {
         arguments: EventBody,
     ) -> EventBody {
         let mut body = EventBody::new()
-            .with("method", &*call.method)
+            .with("method", call.method.as_str())
             .with(call.item.kind.as_str(), &*call.item.recorded_exposed())
             .with("source", call.source().as_str())
             .with("name", &*call.item.recorded_name())
@@ -150,7 +150,7 @@ impl Drop for UndecidedCall<'_> {
         let body = EventBody::new()
             .with("code", "cancelled")
             .with("message", "the caller went away before the call was decided")
-            .with("method", &*self.call.method)
+            .with("method", self.call.method.as_str())
             .with(self.call.item.kind.as_str(), &*self.call.item.recorded_exposed())
             .with("source", self.call.source().as_str())
             .with("principal", &*self.call.caller.principal)
@@ -190,6 +190,9 @@ pub(super) fn recorded_payload(ledger: &Ledger, json: &Json, detail: Detail) -> 
 }
 
 /// Returns a text as the ledger keeps it: one that may repeat a payload is kept the way the payload is.
-pub(super) fn recorded_text(ledger: &Ledger, text: &str, quotes: bool, detail: Detail) -> serde_json::Value {
-    if quotes { recorded_payload(ledger, &Json::of(&text), detail).into() } else { text.into() }
+pub(super) fn recorded_text(ledger: &Ledger, text: &str, wording: Wording, detail: Detail) -> serde_json::Value {
+    match wording {
+        Wording::Plain => text.into(),
+        Wording::MayQuote => recorded_payload(ledger, &Json::of(&text), detail).into(),
+    }
 }

@@ -50,10 +50,19 @@ pub enum DenialKind {
     Budget,
 }
 
+/// The wording of a text that is recorded: whether it may repeat something of a payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wording {
+    /// Words of the broker or of the operator's settings.
+    Plain,
+    /// Words that may repeat something of a call or of its result, because a plugin wrote them or they name a key.
+    MayQuote,
+}
+
 impl DenialKind {
-    /// Reports whether the message may repeat something of the payload.
-    pub(super) fn may_quote(self) -> bool {
-        self == Self::MayQuote
+    /// Returns the wording of the message.
+    pub(super) fn wording(self) -> Wording {
+        if self == Self::MayQuote { Wording::MayQuote } else { Wording::Plain }
     }
 }
 

@@ -315,7 +315,7 @@ impl Gate {
                     body.set("failed", true);
                 }
                 if let CallRefusal::Denied { code, message, kind } = &refusal {
-                    let message = recorded_text(&self.ledger, message, kind.may_quote(), ticket.record);
+                    let message = recorded_text(&self.ledger, message, kind.wording(), ticket.record);
                     body.set("withheld", EventBody::new().with("code", code).with("message", message));
                 }
                 (refusal.to_answer(), Ending::Withheld, body)

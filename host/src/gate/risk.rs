@@ -9,6 +9,15 @@ use crate::ledger::IntentDurability;
 use crate::lockfile::Acceptance;
 use crate::plugin::Concern;
 
+/// The effects outside a source that its cell lets its calls have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CellEffects {
+    /// No effects: the cell can neither write nor reach a network.
+    None,
+    /// The cell can write or reach a network, or is not known yet.
+    Possible,
+}
+
 /// Returns the risk of an item's calls. It comes from the cell: the calls of a source in a harmless cell, which can
 /// neither write nor reach a network, are harmless. Others are risky, unless a person accepted the tool or trusts this
 /// source's hints. An untrusted hint can raise the risk but never lower it.
@@ -17,7 +26,7 @@ use crate::plugin::Concern;
 /// would go to the very person who chose it. A resource that no list names carries words of the caller's own in its
 /// URI, as the arguments of a tool do.
 #[must_use]
-pub fn risk_of(tool: &Item, source: &SourceConfig, harmless_cell: bool, acceptance: &Acceptance) -> Risk {
+pub fn risk_of(tool: &Item, source: &SourceConfig, cell_effects: CellEffects, acceptance: &Acceptance) -> Risk {
     match tool.kind {
         ItemKind::Prompt => return Risk::Harmless,
         ItemKind::Resource | ItemKind::Template if tool.is_listed() => return Risk::Harmless,
@@ -28,7 +37,7 @@ pub fn risk_of(tool: &Item, source: &SourceConfig, harmless_cell: bool, acceptan
         Acceptance::Accepted => true,
         Acceptance::Unknown => {
             let vouched = source.trust_annotations && tool.hints.claim_harmless();
-            vouched || harmless_cell && !tool.hints.raise_risk()
+            vouched || cell_effects == CellEffects::None && !tool.hints.raise_risk()
         }
     };
     if harmless { Risk::Harmless } else { Risk::Risky }

@@ -21,6 +21,7 @@ use crate::item::{Item, ToolAnnotations};
 use crate::ledger::{ChainStart, LedgerReader};
 use crate::lockfile::Acceptance;
 use crate::metrics::SourceMetrics;
+use crate::plugin::AnswerScope;
 use crate::protocol::{Answer, Json, Method, Notification};
 use crate::provenance::SourceFlow;
 use portcullis_core::testing::view;

@@ -63,10 +63,19 @@ impl TokenEndpointAuth {
 /// The configured parts of a client's identity.
 #[derive(Debug, Default)]
 pub(crate) struct ConfiguredIdentity {
-    /// The client's ID, if it was registered by hand, and its secret, if it has one.
-    pub(crate) client: Option<(String, Option<SecretString>)>,
+    /// The client, if it was registered by hand.
+    pub(crate) client: Option<RegisteredClient>,
     /// The URL of a published client ID metadata document.
     pub(crate) document: Option<Url>,
+}
+
+/// A client that was registered by hand.
+#[derive(Debug)]
+pub(crate) struct RegisteredClient {
+    /// The client's id.
+    pub(crate) id: String,
+    /// The client's secret, if it has one.
+    pub(crate) secret: Option<SecretString>,
 }
 
 /// Returns the identity to use at `server`, chosen in the order of MCP's "Client Registration Approaches".
@@ -77,7 +86,7 @@ pub(crate) async fn identity(
     redirect: &str,
     scopes: &[String],
 ) -> Result<OAuthIdentity, OAuthError> {
-    if let Some((id, secret)) = known.client {
+    if let Some(RegisteredClient { id, secret }) = known.client {
         let wanted: &[_] = if secret.is_some() {
             &[TokenEndpointAuth::Basic, TokenEndpointAuth::Post]
         } else {

@@ -143,9 +143,9 @@ pub(crate) fn refused(endpoint: &Url, status: StatusCode, text: &[u8], sent: &[&
     let secret = |words: &str| sent.iter().any(|sent| sent.len() >= 8 && words.contains(sent));
     let cut = |words: String| escape_hidden(&words).chars().take(MAX_WORDS).collect::<String>();
     match serde_json::from_slice::<TokenResponse>(text) {
-        Ok(said) if !secret(&said.error) => OAuthError::Refused {
-            code: cut(said.error),
-            why: said.error_description.filter(|words| !secret(words)).map(cut),
+        Ok(response) if !secret(&response.error) => OAuthError::Refused {
+            code: cut(response.error),
+            why: response.error_description.filter(|words| !secret(words)).map(cut),
         },
         _ => answered(endpoint, format!("answered with status {}", status.as_u16())),
     }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use super::lookup::FoundOrigins;
-use super::{FlowSnapshot, SeenResult, SessionFlow};
+use super::{FlowSnapshot, SeenMessage, SeenResult, SessionFlow};
 use crate::call::Call;
 use crate::flow::{CallFlow, Effect, Origin};
 use crate::ledger::EventBody;
@@ -41,7 +41,7 @@ impl TracedCall {
     /// Describes a call of this session. Its arguments are looked up when somebody asks for their origins.
     pub fn new(session: &Arc<SessionFlow>, source: SourceFlow, call: &Call) -> Arc<Self> {
         let unlisted = call.item.is_unlisted().then(|| (call.item.kind.key(), Json::of(&&*call.item.name)));
-        let texts = vec![said(&call.arguments, unlisted.as_ref())];
+        let texts = vec![traced_text(&call.arguments, unlisted.as_ref())];
         Arc::new(Self {
             session: Arc::clone(session),
             source,
@@ -65,7 +65,7 @@ impl TracedCall {
             name: Arc::clone(&self.name),
             exposed: Arc::clone(&self.exposed),
             id: Arc::clone(&self.id),
-            texts: self.texts.iter().cloned().chain([said(arguments, self.unlisted.as_ref())]).collect(),
+            texts: self.texts.iter().cloned().chain([traced_text(arguments, self.unlisted.as_ref())]).collect(),
             unlisted: self.unlisted.clone(),
             snapshot: self.snapshot.clone(),
             found: OnceLock::new(),
@@ -75,18 +75,18 @@ impl TracedCall {
     /// Keeps what the agent is given of the result. It has the labels of the source, and those of the results that the
     /// arguments came from: a tool that only changes the form of a text does not take its labels away.
     pub fn keep_result(&self, result: &Json) {
-        self.keep(result, true);
+        self.keep(result, SeenMessage::Result);
     }
 
     /// Keeps the part that the agent is given of a message other than the result, such as progress with a text.
     pub(crate) fn keep_message(&self, message: &Json) {
-        self.keep(message, false);
+        self.keep(message, SeenMessage::Other);
     }
 
     /// Keeps a question of the source to the agent. It may repeat anything that the agent has given to the source, so it
     /// has the labels of everything that the session saw before.
     pub(crate) fn keep_question(&self, question: &Json) {
-        self.keep_with(self.snapshot.labels.iter(), question, false);
+        self.keep_with(self.snapshot.labels.iter(), question, SeenMessage::Other);
     }
 
     /// Returns what the ledger keeps: labels, effects, and the results that values of the arguments came from.
@@ -110,17 +110,17 @@ impl TracedCall {
             .with("origins", self.origins().iter().map(origin).collect::<Vec<_>>())
     }
 
-    fn keep(&self, text: &Json, counts: bool) {
+    fn keep(&self, text: &Json, message: SeenMessage) {
         if self.is_traced() {
             let origins = self.found().results.iter();
-            self.keep_with(origins.flat_map(|(origin, _)| origin.labels.iter()), text, counts);
+            self.keep_with(origins.flat_map(|(origin, _)| origin.labels.iter()), text, message);
         } else {
-            self.keep_with(self.snapshot.labels.iter(), text, counts);
+            self.keep_with(self.snapshot.labels.iter(), text, message);
         }
     }
 
     /// Keeps a text with the labels of the source and with these.
-    fn keep_with<'a>(&'a self, labels: impl Iterator<Item = &'a String>, text: &Json, counts: bool) {
+    fn keep_with<'a>(&'a self, labels: impl Iterator<Item = &'a String>, text: &Json, message: SeenMessage) {
         let own = &self.source.labels;
         let mut further = labels.filter(|label| !own.contains(label)).peekable();
         let labels = if further.peek().is_none() && own.is_sorted() {
@@ -132,7 +132,7 @@ impl TracedCall {
             all.into()
         };
         let (source, exposed, call) = (self.name.clone(), self.exposed.clone(), self.id.clone());
-        self.session.keep(SeenResult { source, exposed, call, labels, number: 0, index: 0 }, text, counts);
+        self.session.keep(SeenResult { source, exposed, call, labels, number: 0, index: 0 }, text, message);
     }
 
     fn found(&self) -> &FoundOrigins {
@@ -153,7 +153,7 @@ impl TracedCall {
 }
 
 /// Returns arguments together with the URI, so that a text that is split over both is found.
-fn said(arguments: &Json, unlisted: Option<&(&'static str, Json)>) -> Json {
+fn traced_text(arguments: &Json, unlisted: Option<&(&'static str, Json)>) -> Json {
     let with_uri = unlisted.and_then(|(key, uri)| arguments.with(key, uri));
     with_uri.unwrap_or_else(|| arguments.clone())
 }

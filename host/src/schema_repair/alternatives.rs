@@ -170,9 +170,12 @@ impl NodeBuilder<'_> {
         let sets =
             objects.iter().map(|object| object.get("required").cloned().unwrap_or_else(|| json!([])).to_string());
         let note = format!("The arguments must include one of these sets: {}.", sets.collect::<Vec<_>>().join(" or "));
-        let said =
-            members.get("description").and_then(Value::as_str).map(|said| format!("{said}\n")).unwrap_or_default();
-        members.insert("description".to_owned(), format!("{said}{note}").into());
+        let description = members
+            .get("description")
+            .and_then(Value::as_str)
+            .map(|description| format!("{description}\n"))
+            .unwrap_or_default();
+        members.insert("description".to_owned(), format!("{description}{note}").into());
         let common = objects.iter().map(|object| names(object.get("required")));
         let common = common.reduce(|all, one| {
             let one: HashSet<_> = one.into_iter().collect();

@@ -119,8 +119,8 @@ impl<'a> NodeBuilder<'a> {
     /// Returns a generic object with the words of the schema that it stands for.
     fn generic_of(&mut self, schema: &Value, at: &str, why: String) -> Node {
         let keys = ["title", "description"];
-        let said = keys.into_iter().filter_map(|key| Some((key.to_owned(), schema.get(key)?.clone())));
-        let words = Words::of(&mut said.collect(), at, &mut self.repairs);
+        let texts = keys.into_iter().filter_map(|key| Some((key.to_owned(), schema.get(key)?.clone())));
+        let words = Words::of(&mut texts.collect(), at, &mut self.repairs);
         Node { words, ..self.generic(at, why) }
     }
 

@@ -66,7 +66,7 @@ impl ConfiguredSession {
                 upstream.source.queue_notification(&self.caller.session, changed.clone());
             }
         } else if notification.method.is_reserved() && !is_of_a_question(&notification.method) {
-            tracing::debug!(method = %escape_hidden(&notification.method), "a notification of the agent is for no source");
+            tracing::debug!(method = %escape_hidden(notification.method.as_str()), "a notification of the agent is for no source");
         } else {
             self.queue(notification.clone());
         }
@@ -96,7 +96,12 @@ impl ConfiguredSession {
         if let Err(full) = queue.try_send(notification) {
             self.agent_side.notifications.undelivered.send_modify(|count| *count = count.saturating_sub(1));
             let text = format!("{MAX_AGENT_NOTIFICATIONS} notifications of this agent wait already");
-            let _ = self.record_rejection("too-many-notifications", ItemKind::Source, &full.into_inner().method, &text);
+            let _ = self.record_rejection(
+                "too-many-notifications",
+                ItemKind::Source,
+                full.into_inner().method.as_str(),
+                &text,
+            );
         }
     }
 

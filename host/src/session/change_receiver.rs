@@ -32,19 +32,19 @@ pub(super) struct ChangeReceiver {
 }
 
 impl ChangeReceiver {
-    /// Returns a receiver for `out`, or for the legacy agent of the session. It keeps `unacknowledged` until the source
+    /// Returns a receiver for a stream, or for the legacy agent of the session. It keeps `unacknowledged` until the source
     /// has acknowledged.
     pub(super) fn new(
         session: &ConfiguredSession,
         upstream: &Arc<Upstream>,
-        out: Option<StreamOut>,
+        stream: Option<ChangeStream>,
         unacknowledged: Option<mpsc::Sender<Infallible>>,
     ) -> Self {
         Self {
             target: ChangeTarget {
                 session: session.me.clone(),
                 upstream: Arc::clone(upstream),
-                out,
+                stream,
                 delay_budget: Arc::default(),
             },
             changes: ChangeThrottle::default(),
@@ -81,14 +81,20 @@ impl ChangeReceiver {
     }
 }
 
-/// The queue of a stream of the agent, and the changes that it is notified of.
-pub(super) type StreamOut = (ChangeQueue, StreamWants);
+/// A stream of the agent, which receives changes.
+#[derive(Clone)]
+pub(super) struct ChangeStream {
+    pub(super) queue: ChangeQueue,
+    /// The changes that the stream is notified of.
+    pub(super) wants: StreamWants,
+}
 
 #[derive(Clone)]
 struct ChangeTarget {
     session: Weak<ConfiguredSession>,
     upstream: Arc<Upstream>,
-    out: Option<StreamOut>,
+    /// The stream to which changes go, or `None` for the legacy agent of the session.
+    stream: Option<ChangeStream>,
     delay_budget: Arc<DelayBudget>,
 }
 
@@ -99,9 +105,9 @@ impl ChangeTarget {
         if !tell {
             return;
         }
-        match &self.out {
-            Some((out, wants)) if wants.takes(&notification) => {
-                self.delay_budget.wait_for(out.send(notification)).await;
+        match &self.stream {
+            Some(stream) if stream.wants.takes(&notification) => {
+                self.delay_budget.wait_for(stream.queue.send(notification)).await;
             }
             Some(_) => tracing::debug!("a change that the stream does not want was dropped"),
             None => session.tell_legacy(unmarked(notification)).await,

@@ -65,8 +65,12 @@ impl ChangeThrottle {
 /// Reports whether a method announces a change of one of the protocol's lists. Names that a source makes up do not
 /// count: there could be any number of them.
 fn is_change_of_list(method: &Method) -> bool {
-    let list = method.strip_prefix("notifications/").and_then(|rest| rest.strip_suffix("/list_changed"));
-    matches!(list, Some("tools" | "prompts" | "resources"))
+    matches!(
+        method,
+        Method::NotificationsToolsListChanged
+            | Method::NotificationsPromptsListChanged
+            | Method::NotificationsResourcesListChanged
+    )
 }
 
 #[cfg(test)]

@@ -241,7 +241,7 @@ fn is_said(structured: &Json, blocks: &[Json]) -> bool {
     let value = structured.to_value();
     let texts = blocks.iter().filter_map(|block| block.get_str("text"));
     let mut small = texts.filter(|text| text.len() <= MAX_COMPARED_BYTES);
-    small.any(|text| Json::parse(text).is_ok_and(|said| said.to_value() == value))
+    small.any(|text| Json::parse(text).is_ok_and(|json| json.to_value() == value))
 }
 
 /// Adds structured content as a text, unless a text says the same.

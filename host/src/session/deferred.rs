@@ -203,10 +203,10 @@ fn describe(listing: &SessionCatalog, arguments: &Json) -> Result<Json, String> 
 /// Returns an answer as the result of a tool. Wrong arguments are reported in the result too, where the model reads
 /// them (2025-11-25, "Error Handling").
 fn answer(result: Result<Json, String>) -> Answer {
-    let (said, rest) = match &result {
+    let (text, rest) = match &result {
         Ok(found) => (found.as_str(), ("structuredContent", found.clone())),
         Err(why) => (why.as_str(), ("isError", Json::of(&true))),
     };
-    let content = Json::of(&json!({ "content": [{ "type": "text", "text": said }] }));
+    let content = Json::of(&json!({ "content": [{ "type": "text", "text": text }] }));
     Answer::Result(content.with(rest.0, &rest.1).unwrap_or(content))
 }

@@ -17,6 +17,7 @@ use crate::context::{DiscoveredSource, MAX_REMARKS, OfferedItems, Upstream};
 use crate::digest::Digest;
 use crate::item::{Item, ItemKind};
 use crate::ledger::EventKind;
+use crate::name::SourceName;
 use crate::source::{SourceClient, SourceError};
 
 /// The longest time that a session waits for a source that it can begin without: an interpreter has started by then,
@@ -28,13 +29,24 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct ListedItems {
     pub(super) offer: OfferedItems,
     /// The result of discovery, if the items are tools.
-    pub(super) met: Option<DiscoveredSource>,
+    pub(super) discovered: Option<DiscoveredSource>,
     /// True if the source listed these to an earlier session, and has not answered this one.
     pub(super) old: bool,
 }
 
 /// The result of asking a source. The cause of a failure names the source.
-pub(super) type ListResult = (Arc<Upstream>, Result<ListedItems, Cause>);
+#[derive(Debug, Clone)]
+pub(super) struct ListResult {
+    pub(super) upstream: Arc<Upstream>,
+    pub(super) listed: Result<ListedItems, Cause>,
+}
+
+impl ListResult {
+    /// Reports whether this is the result of the source of this name.
+    pub(super) fn is_of(&self, source: &SourceName) -> bool {
+        self.upstream.config.name == *source
+    }
+}
 
 /// A source that is still being asked.
 pub(super) struct PendingSource {
@@ -63,7 +75,7 @@ pub(super) async fn ask_all(
     let mut asked = DiscoveryResults::default();
     for (upstream, (listed, pending)) in upstreams.into_iter().zip(listed) {
         let listed = noted(records, kind, &upstream, listed);
-        asked.answered.push((upstream, listed));
+        asked.answered.push(ListResult { upstream, listed });
         asked.pending.extend(pending);
     }
     asked
@@ -76,7 +88,11 @@ async fn ask(
 ) -> (Result<ListedItems, SourceError>, Option<PendingSource>) {
     let required = upstream.config.required;
     let before = if kind == ItemKind::Tool { upstream.cached_discovery(client) } else { None };
-    let before = before.map(|met| ListedItems { offer: met.tools.clone(), met: Some(met), old: true });
+    let before = before.map(|discovered| ListedItems {
+        offer: discovered.tools.clone(),
+        discovered: Some(discovered),
+        old: true,
+    });
     let mut listed = question(upstream, client, kind);
     if required && before.is_none() {
         return (listed.await, None);
@@ -110,10 +126,10 @@ pub(super) fn question(
     let (upstream, client) = (Arc::clone(upstream), Arc::clone(client));
     Box::pin(async move {
         if kind != ItemKind::Tool {
-            return Ok(ListedItems { offer: upstream.list(&client, kind).await?, met: None, old: false });
+            return Ok(ListedItems { offer: upstream.list(&client, kind).await?, discovered: None, old: false });
         }
-        let met = upstream.discover(&client).await?;
-        Ok(ListedItems { offer: met.tools.clone(), met: Some(met), old: false })
+        let discovered = upstream.discover(&client).await?;
+        Ok(ListedItems { offer: discovered.tools.clone(), discovered: Some(discovered), old: false })
     })
 }
 

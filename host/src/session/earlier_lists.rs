@@ -56,10 +56,10 @@ impl ConfiguredSession {
         let mut answers = PreviousAnswers::default();
         for upstream in admitted {
             let stale = carried.stale.contains(&(kind, upstream.config.name.clone()));
-            match listing.answered.iter().find(|(before, _)| Arc::ptr_eq(before, &upstream)) {
-                Some((_, answer)) if answer.is_ok() && !stale => answers.answered.push((upstream, answer.clone())),
-                Some((_, answer)) if answer.is_err() && !upstream.config.required => {
-                    answers.answered.push((Arc::clone(&upstream), answer.clone()));
+            match listing.answered.iter().find(|before| Arc::ptr_eq(&before.upstream, &upstream)) {
+                Some(before) if before.listed.is_ok() && !stale => answers.answered.push(before.clone()),
+                Some(before) if before.listed.is_err() && !upstream.config.required => {
+                    answers.answered.push(before.clone());
                     answers.awaited.push(upstream);
                 }
                 _ => answers.unknown.push(upstream),

@@ -112,7 +112,7 @@ impl<'a> Execution<'a> {
                     // If all were refused, the source has been told, and continues.
                     if !questions.is_empty() {
                         let round =
-                            PendingRound { about: self.about(), questions, then: AfterAnswers::Open(in_flight) };
+                            PendingRound { about: self.about(), questions, then: AfterAnswers::Resume(in_flight) };
                         let answer = Box::pin(session.ask_by_result(ticket, None, round)).await;
                         return ControlFlow::Break(AttemptResult::answered(answer));
                     }

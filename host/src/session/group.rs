@@ -141,9 +141,9 @@ fn all_failed(group: &ToolGroup, mut failures: Vec<Failure>) -> Json {
     causes.extend(group.absent.iter().map(|(source, why)| (source, why.to_string())));
     let unknown = failures.iter().any(|failure| failure.unknown);
     let code = if unknown { "outcome-unknown" } else { "not-sent" };
-    let told: Vec<_> = causes.iter().map(|(source, why)| format!("`{source}`: {why}")).collect();
+    let named_causes: Vec<_> = causes.iter().map(|(source, why)| format!("`{source}`: {why}")).collect();
     let members: Vec<_> = causes.iter().map(|(source, why)| json!({ "source": source, "error": why })).collect();
-    let text = format!("no member of group `{}` answered: {}", group.name, told.join("; "));
+    let text = format!("no member of group `{}` answered: {}", group.name, named_causes.join("; "));
     let error = RpcError::new(RpcError::INTERNAL, text);
     Json::of(&error.with_data(json!({ "code": code, "group": group.name, "members": members })))
 }

@@ -16,7 +16,7 @@ use super::listing::{SessionCatalog, VisibleItem, may_see, off_sentence};
 use super::offers::{OfferedPart, Unavailable, merged};
 use super::{AdvertisedCapabilities, deferred};
 use crate::context::Upstream;
-use crate::gate::risk_of;
+use crate::gate::{CellEffects, risk_of};
 use crate::item::{Item, ItemKind};
 use crate::lockfile::Lockfile;
 use crate::protocol::RpcError;
@@ -39,9 +39,9 @@ impl ConfiguredSession {
             all.entry("resources").or_insert_with(|| json!({}));
         }
         if self.deferred(ItemKind::Tool).is_some() {
-            let said = offers.instructions.iter().map(String::as_str);
-            let said: Vec<_> = std::iter::once(deferred::INSTRUCTIONS).chain(said).collect();
-            offers.instructions = Some(said.join("\n\n"));
+            let instructions = offers.instructions.iter().map(String::as_str);
+            let instructions: Vec<_> = std::iter::once(deferred::INSTRUCTIONS).chain(instructions).collect();
+            offers.instructions = Some(instructions.join("\n\n"));
         }
         offers
     }
@@ -72,8 +72,9 @@ impl ConfiguredSession {
             }
         };
         let parts = known.iter().map(|(upstream, described)| {
-            let shown =
-                |said: &&Item| !upstream.quarantines(said, &described.tools.flags, &lock.of(said, upstream.identity));
+            let shown = |instructions: &&Item| {
+                !upstream.quarantines(instructions, &described.tools.flags, &lock.of(instructions, upstream.identity))
+            };
             let instructions = described.instructions.as_deref().filter(shown);
             OfferedPart { name: &upstream.config.name, capabilities: &described.capabilities, instructions }
         });
@@ -96,7 +97,7 @@ impl ConfiguredSession {
             for item in upstream.described_destructive() {
                 let acceptance = lock.of(&item, upstream.identity);
                 if upstream.turns_off(&item, &acceptance, &self.profile) {
-                    let risk = risk_of(&item, &upstream.config, false, &acceptance);
+                    let risk = risk_of(&item, &upstream.config, CellEffects::Possible, &acceptance);
                     let entry = VisibleItem::new(item, risk, acceptance, Arc::clone(&upstream));
                     if may_see(&self.context, &self.caller, filter, &entry).await {
                         off.insert(entry.item.exposed.clone());

@@ -119,9 +119,9 @@ impl ConfiguredSession {
                         self.pass_on(upstream, about, wants, notification, peer).await
                     }
                     CallEvent::Request(question) if self.agent_side.agent.era == Era::Modern => {
-                        let (mut questions, said) = waiting_events(events);
+                        let WaitingEvents { mut questions, notifications } = waiting_events(events);
                         questions.insert(0, question);
-                        for notification in said {
+                        for notification in notifications {
                             self.pass_on(upstream, about, wants, notification, peer).await;
                         }
                         return DriveEnd::Asked(questions);
@@ -130,7 +130,7 @@ impl ConfiguredSession {
                 },
             }
         };
-        for notification in waiting_events(events).1 {
+        for notification in waiting_events(events).notifications {
             self.pass_on(upstream, about, wants, notification, peer).await;
         }
         if let Some(span) = span.take() {
@@ -196,16 +196,23 @@ impl ConfiguredSession {
     }
 }
 
-/// Takes the questions and the notifications that have arrived, of each kind in its order.
-fn waiting_events(events: &mut mpsc::Receiver<CallEvent>) -> (Vec<SourceRequest>, Vec<Notification>) {
-    let (mut questions, mut said) = (Vec::new(), Vec::new());
+/// The events of a call that have arrived, of each kind in its order.
+#[derive(Default)]
+struct WaitingEvents {
+    questions: Vec<SourceRequest>,
+    notifications: Vec<Notification>,
+}
+
+/// Takes the events that have arrived.
+fn waiting_events(events: &mut mpsc::Receiver<CallEvent>) -> WaitingEvents {
+    let mut waiting = WaitingEvents::default();
     for event in std::iter::from_fn(|| events.try_recv().ok()).take(RELAY_QUEUE) {
         match event {
-            CallEvent::Request(question) => questions.push(question),
-            CallEvent::Notification(notification) => said.push(notification),
+            CallEvent::Request(question) => waiting.questions.push(question),
+            CallEvent::Notification(notification) => waiting.notifications.push(notification),
         }
     }
-    (questions, said)
+    waiting
 }
 
 #[cfg(test)]

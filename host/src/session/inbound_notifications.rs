@@ -23,22 +23,22 @@ impl ConfiguredSession {
     ) -> Option<Notification> {
         let Notification { method, params } = notification;
         let params = match params {
-            Some(said) if !has_no_text(&method, &said) => {
-                let token = said.get("progressToken");
+            Some(params) if !has_no_text(&method, &params) => {
+                let token = params.get("progressToken");
                 // The protocol's own notifications are judged as part of their call, others by their own name.
                 let other = !method.is_reserved();
                 let named = other.then(|| Arc::new(Call { method: method.as_str().into(), ..Call::clone(call) }));
                 let (gate, about) = (&self.context.gate, named.as_ref().unwrap_or(call));
                 let flow = gate.reads_flow().then(|| upstream.flow_to_agent());
                 let Continuations { vault, flow: seen, .. } = &*self.agent_side.continuations;
-                let said = gate.filter_notification(about, vault, seen, flow, said).await?;
+                let params = gate.filter_notification(about, vault, seen, flow, params).await?;
                 // The agent recognises its request by the token, however plugins changed the text.
-                let said = match token {
-                    Some(token) => said.with("progressToken", &token)?,
-                    None => said,
+                let params = match token {
+                    Some(token) => params.with("progressToken", &token)?,
+                    None => params,
                 };
                 let asks = method == Method::NotificationsTasks;
-                Some(if asks { self.with_task_questions(upstream, said, peer).await.ok()? } else { said })
+                Some(if asks { self.with_task_questions(upstream, params, peer).await.ok()? } else { params })
             }
             params => params,
         };

@@ -46,7 +46,7 @@ impl ConfiguredSession {
         let mut installations = self.context.installations.watch();
         installations.mark_changed();
         let began = Instant::now();
-        let mut told = String::new();
+        let mut reported = String::new();
         loop {
             let is_late = tokio::select! {
                 // Packages that are already installed are not waited for.
@@ -56,7 +56,7 @@ impl ConfiguredSession {
                     Ok(()) => false,
                     Err(_) => return work.await,
                 },
-                () = sleep(PAUSE), if !told.is_empty() => true,
+                () = sleep(PAUSE), if !reported.is_empty() => true,
             };
             let steps = installations.borrow_and_update().clone();
             let steps: Vec<_> = steps
@@ -65,7 +65,7 @@ impl ConfiguredSession {
                 .map(|(source, step)| format!("source `{source}`: {step}"))
                 .collect();
             let now = steps.join("; ");
-            if !now.is_empty() && (is_late || now != told) {
+            if !now.is_empty() && (is_late || now != reported) {
                 let message = format!("{now} ({} s)", began.elapsed().as_secs());
                 tokio::select! {
                     biased;
@@ -73,7 +73,7 @@ impl ConfiguredSession {
                     () = report_progress(peer, &token, &message) => {}
                 }
             }
-            told = now;
+            reported = now;
         }
     }
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 use super::Session;
-use super::change_receiver::ChangeReceiver;
+use super::change_receiver::{ChangeReceiver, ChangeStream};
 use super::configured::ConfiguredSession;
 use super::execution::{AttemptResult, AttemptStatus, Execution};
 use super::listing::{SessionCatalog, VisibleItem};
@@ -61,7 +61,7 @@ impl Session {
         loop {
             let configured = configurations.borrow_and_update().clone();
             let tools = configured.listing(ItemKind::Tool).await?;
-            let mut wants = asked.lists_of(tools.sources().map(|(_, met)| met));
+            let mut wants = asked.lists_of(tools.sources().map(|(_, discovered)| discovered));
             // A source that could not be discovered may be there later; only the broker can announce that change.
             wants.tools |= asked.tools && tools.is_partial();
             let watched = configured.watched(&asked.updates, &tools, peer).await;
@@ -102,8 +102,11 @@ impl ConfiguredSession {
     pub(super) async fn follow_lists(&self) {
         let Ok(tools) = self.listing(ItemKind::Tool).await else { return };
         let lists = SubscriptionFilter { tools: true, prompts: true, resources: true, ..SubscriptionFilter::default() };
-        let can = |met: &DiscoveredSource| lists.lists_of(std::iter::once(met)) != SubscriptionFilter::default();
-        for (upstream, _) in tools.sources().filter(|(_, met)| met.era == Era::Modern && can(met)) {
+        let can = |discovered: &DiscoveredSource| {
+            lists.lists_of(std::iter::once(discovered)) != SubscriptionFilter::default()
+        };
+        for (upstream, _) in tools.sources().filter(|(_, discovered)| discovered.era == Era::Modern && can(discovered))
+        {
             self.follow_lists_of(upstream);
         }
     }
@@ -162,8 +165,8 @@ impl ConfiguredSession {
             let named = "params.notifications.resourceSubscriptions";
             let resource = self.resource(Some(&Json::of(uri)), named).await.ok()?;
             let mut sources = tools.sources().filter(|(upstream, _)| resource.is_of(upstream));
-            let (_, met) = sources.find(|(_, met)| announces_updates(met))?;
-            (met.era == Era::Legacy || self.may_subscribe(&resource, peer).await).then_some(resource)
+            let (_, discovered) = sources.find(|(_, discovered)| announces_updates(discovered))?;
+            (discovered.era == Era::Legacy || self.may_subscribe(&resource, peer).await).then_some(resource)
         });
         futures_util::future::join_all(watched).await.into_iter().flatten().collect()
     }
@@ -184,11 +187,11 @@ impl ConfiguredSession {
         out: &ChangeQueue,
     ) -> (FuturesUnordered<impl Future<Output = ()> + use<'a>>, mpsc::Receiver<Infallible>) {
         let (unacknowledged, all_acknowledged) = mpsc::channel(1);
-        let feeds = tools.sources().filter_map(|(upstream, met)| {
-            let lists = wants.lists.lists_of(std::iter::once(met));
+        let feeds = tools.sources().filter_map(|(upstream, discovered)| {
+            let lists = wants.lists.lists_of(std::iter::once(discovered));
             let own = watched.iter().filter(|resource| resource.is_of(upstream)).cloned().collect::<Vec<_>>();
             for uri in own.iter().map(|resource| &resource.item.exposed) {
-                match met.era {
+                match discovered.era {
                     Era::Modern => wants.resources.add(uri),
                     // The gate judges it with the request that is sent. The acknowledgement names all that were not
                     // refused before it; there is room for them, because a stream asks for no more.
@@ -196,10 +199,11 @@ impl ConfiguredSession {
                 }
             }
             let resources = Arc::clone(&wants.resources);
-            let (out, part) = (Some((out.clone(), wants.clone())), Some(unacknowledged.clone()));
-            let receiver = Arc::new(ChangeReceiver::new(self, upstream, out, part));
+            let stream = ChangeStream { queue: out.clone(), wants: wants.clone() };
+            let part = Some(unacknowledged.clone());
+            let receiver = Arc::new(ChangeReceiver::new(self, upstream, Some(stream), part));
             let is_asked = lists != SubscriptionFilter::default() || !own.is_empty();
-            is_asked.then(|| self.feed(upstream, met.era, lists, own, resources, receiver))
+            is_asked.then(|| self.feed(upstream, discovered.era, lists, own, resources, receiver))
         });
         (feeds.collect(), all_acknowledged)
     }

@@ -174,43 +174,42 @@ impl SessionCatalog {
     /// of whose members is there.
     pub(super) fn why_absent(&self, exposed: &str) -> Option<String> {
         let prefix = exposed.split_once(SEPARATOR)?.0;
-        let members = || self.answered.iter().filter(|(upstream, _)| upstream.config.offered_as().as_str() == prefix);
-        let causes: Vec<_> = members().filter_map(|(_, listed)| Some(listed.as_ref().err()?.to_string())).collect();
+        let members = || self.answered.iter().filter(|result| result.upstream.config.offered_as().as_str() == prefix);
+        let causes: Vec<_> = members().filter_map(|result| Some(result.listed.as_ref().err()?.to_string())).collect();
         if causes.is_empty() || causes.len() < members().count() {
             return None;
         }
-        let is_group = members().any(|(upstream, _)| upstream.config.group.is_some());
+        let is_group = members().any(|result| result.upstream.config.group.is_some());
         let subject = if is_group { format!("no member of group `{prefix}` is there: ") } else { String::new() };
         Some(format!("{subject}{}", causes.join("; ")))
     }
 
     /// Reports whether a source is missing that may be there later, or has not yet answered this session.
     pub(super) fn is_partial(&self) -> bool {
-        self.answered.iter().any(|(_, listed)| listed.as_ref().map_or(true, |listed| listed.old))
+        self.answered.iter().any(|result| result.listed.as_ref().map_or(true, |listed| listed.old))
     }
 
     /// Returns why a source was not discovered. `None` if it was.
     pub(super) fn missing_cause(&self, source: &SourceName) -> Option<&Cause> {
-        let (_, listed) = self.answered.iter().find(|(upstream, _)| upstream.config.name == *source)?;
-        listed.as_ref().err()
+        self.answered.iter().find(|result| result.is_of(source))?.listed.as_ref().err()
     }
 
     /// Reports whether a source is absent, or has not answered this session.
     pub(super) fn is_missing(&self, source: &SourceName) -> bool {
-        let listed =
-            self.answered.iter().find(|(upstream, _)| upstream.config.name == *source).map(|(_, listed)| listed);
-        listed.is_some_and(|listed| listed.as_ref().map_or(true, |listed| listed.old))
+        let result = self.answered.iter().find(|result| result.is_of(source));
+        result.is_some_and(|result| result.listed.as_ref().map_or(true, |listed| listed.old))
     }
 
     /// Returns the sources that could not be discovered.
     pub(super) fn absent(&self) -> impl Iterator<Item = &Arc<Upstream>> {
-        self.answered.iter().filter(|(_, listed)| listed.is_err()).map(|(upstream, _)| upstream)
+        self.answered.iter().filter(|result| result.listed.is_err()).map(|result| &result.upstream)
     }
 
     /// Returns the names of the sources and groups that are missing from the list, for an agent.
     pub(super) fn missing(&self) -> Vec<&SourceName> {
         let there = |offered_as: &SourceName| {
-            self.answered.iter().any(|(upstream, listed)| listed.is_ok() && upstream.config.offered_as() == offered_as)
+            let mut listed = self.answered.iter().filter(|result| result.listed.is_ok());
+            listed.any(|result| result.upstream.config.offered_as() == offered_as)
         };
         let missing = self.absent().map(|upstream| upstream.config.offered_as()).filter(|name| !there(name));
         missing.collect::<BTreeSet<_>>().into_iter().collect()
@@ -219,10 +218,10 @@ impl SessionCatalog {
     /// Returns the result of asking each source, with newer results in place of some.
     pub(super) fn with_newer_results(&self, other: Vec<ListResult>) -> Vec<ListResult> {
         let mut answered = self.answered.clone();
-        for (upstream, listed) in other {
-            match answered.iter_mut().find(|(before, _)| before.config.name == upstream.config.name) {
-                Some((_, before)) => *before = listed,
-                None => answered.push((upstream, listed)),
+        for newer in other {
+            match answered.iter_mut().find(|before| before.is_of(&newer.upstream.config.name)) {
+                Some(before) => before.listed = newer.listed,
+                None => answered.push(newer),
             }
         }
         answered
@@ -242,7 +241,9 @@ impl SessionCatalog {
 
     /// Returns the sources that were discovered, with the result of discovery. For lists of tools only.
     pub(super) fn sources(&self) -> impl Iterator<Item = (&Arc<Upstream>, &DiscoveredSource)> {
-        self.answered.iter().filter_map(|(upstream, listed)| Some((upstream, listed.as_ref().ok()?.met.as_ref()?)))
+        self.answered
+            .iter()
+            .filter_map(|result| Some((&result.upstream, result.listed.as_ref().ok()?.discovered.as_ref()?)))
     }
 }
 
@@ -258,19 +259,28 @@ fn about_to_be_shown(entry: &VisibleItem, caller: &Arc<Caller>) -> Arc<Call> {
     Arc::new(Call::new(&method, params, caller, entry.item.clone(), entry.risk))
 }
 
-/// Returns the first of these names, as many as a record lists, and the number of the others.
-pub(super) fn recorded_names<'a>(names: impl IntoIterator<Item = &'a Arc<str>>) -> (Vec<&'a str>, usize) {
-    let (mut listed, mut room, mut further) = (Vec::new(), MAX_RECORDED_BYTES, 0);
-    for name in names {
-        match room.checked_sub(name.len()).filter(|_| further == 0) {
-            Some(left) => {
-                listed.push(&**name);
-                room = left;
+/// The names that a record lists, and the number of the others.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct RecordedNames<'a> {
+    pub(super) listed: Vec<&'a str>,
+    pub(super) further: usize,
+}
+
+impl<'a> RecordedNames<'a> {
+    /// Lists the first of these names, as many as a record has room for, and counts the others.
+    pub(super) fn of(names: impl IntoIterator<Item = &'a Arc<str>>) -> Self {
+        let (mut recorded, mut room) = (Self::default(), MAX_RECORDED_BYTES);
+        for name in names {
+            match room.checked_sub(name.len()).filter(|_| recorded.further == 0) {
+                Some(left) => {
+                    recorded.listed.push(&**name);
+                    room = left;
+                }
+                None => recorded.further += 1,
             }
-            None => further += 1,
         }
+        recorded
     }
-    (listed, further)
 }
 
 #[cfg(test)]
@@ -281,8 +291,8 @@ mod tests {
     fn a_record_lists_the_first_names_and_counts_the_others() {
         let long = (0..100).map(|_| Arc::<str>::from("x".repeat(8 * 1024)));
         let names: Vec<Arc<str>> = long.chain([Arc::from("y")]).collect();
-        let (listed, further) = recorded_names(&names);
-        assert_eq!((listed.len(), further), (8, 93));
-        assert_eq!(recorded_names(names.last()), (vec!["y"], 0));
+        let recorded = RecordedNames::of(&names);
+        assert_eq!((recorded.listed.len(), recorded.further), (8, 93));
+        assert_eq!(RecordedNames::of(names.last()), RecordedNames { listed: vec!["y"], further: 0 });
     }
 }

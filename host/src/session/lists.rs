@@ -101,7 +101,7 @@ impl ConfiguredSession {
         let (mut absent, mut upstreams) = (Vec::new(), Vec::new());
         for upstream in admitted {
             match tools.missing_cause(&upstream.config.name) {
-                Some(why) => absent.push((upstream, Err(why.clone()))),
+                Some(cause) => absent.push(ListResult { upstream, listed: Err(cause.clone()) }),
                 None => upstreams.push(upstream),
             }
         }
@@ -132,7 +132,7 @@ impl ConfiguredSession {
         }
         let mut place = self.lists.of(kind).lock().await;
         let Some(before) = place.as_ref() else { return };
-        match self.build_list(before.with_newer_results(vec![(upstream, listed)]), kind).await {
+        match self.build_list(before.with_newer_results(vec![ListResult { upstream, listed }]), kind).await {
             Ok(listing) => *place = Some(Arc::new(listing)),
             Err(error) => return tracing::warn!(error = error.message, "a session keeps the lists that it has"),
         }

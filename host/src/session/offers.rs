@@ -12,10 +12,10 @@ impl SessionCatalog {
     /// Returns the capabilities of the sources together. The tools of a legacy session are announced as unchanging,
     /// unless a source is live or missing; a modern agent subscribes if it wants to learn of changes.
     pub(super) fn offers(&self, era: Era) -> AdvertisedCapabilities {
-        let parts = self.sources().map(|(upstream, met)| {
+        let parts = self.sources().map(|(upstream, discovered)| {
             let name = &upstream.config.name;
-            let instructions = met.instructions.as_deref().filter(|_| !self.is_silenced(name));
-            OfferedPart { name, capabilities: &met.capabilities, instructions }
+            let instructions = discovered.instructions.as_deref().filter(|_| !self.is_silenced(name));
+            OfferedPart { name, capabilities: &discovered.capabilities, instructions }
         });
         // The tools are a snapshot, unless a source is live, or is missing and will be added when it is there.
         let tracks = self.is_live() || self.is_partial();
@@ -27,7 +27,7 @@ impl SessionCatalog {
     /// Returns the only era that the only source speaks, if there is one source and it speaks one era.
     fn only_era(&self) -> Option<Era> {
         match self.answered.as_slice() {
-            [(only, Ok(_))] => only.only_era(),
+            [only] if only.listed.is_ok() => only.upstream.only_era(),
             _ => None,
         }
     }
@@ -78,11 +78,11 @@ pub(super) fn merged<'a>(
     away: &Unavailable<'_>,
     parts: impl Iterator<Item = OfferedPart<'a>>,
 ) -> AdvertisedCapabilities {
-    let (mut merged, mut said) = (json!({}), Vec::from_iter(away.sentences()));
+    let (mut merged, mut sentences) = (json!({}), Vec::from_iter(away.sentences()));
     for OfferedPart { name, capabilities, instructions } in parts {
         merge(&mut merged, capabilities.to_value());
         let instructions = instructions.and_then(Item::instructions);
-        said.extend(instructions.map(|text| format!("{name}: {text}")));
+        sentences.extend(instructions.map(|text| format!("{name}: {text}")));
     }
     if let Value::Object(capabilities) = &mut merged {
         if era == Era::Modern {
@@ -95,7 +95,7 @@ pub(super) fn merged<'a>(
     }
     AdvertisedCapabilities {
         capabilities: merged,
-        instructions: (!said.is_empty()).then(|| said.join("\n\n")),
+        instructions: (!sentences.is_empty()).then(|| sentences.join("\n\n")),
         only_era: None,
     }
 }

@@ -65,12 +65,12 @@ pub(super) struct PendingRound {
 /// The continuation of a call when the agent has answered.
 pub(super) enum AfterAnswers {
     /// The request is sent again, with the source's own state.
-    Again(Option<Json>),
-    /// The call is open at the source.
-    Open(InFlightCall),
+    SendWithState(Option<Json>),
+    /// The call is open at the source, which is given the answers.
+    Resume(InFlightCall),
     /// A legacy source refused the request with this error until a person has opened pages; then it is sent once more
     /// unchanged.
-    Afresh(Json),
+    SendUnchanged(Json),
 }
 
 /// A question for the agent that has passed the gate.
@@ -87,9 +87,9 @@ impl PendingRound {
     /// Returns the number of bytes that are kept until the agent comes back.
     fn bytes(&self) -> usize {
         let then = match &self.then {
-            AfterAnswers::Again(state) => state.as_ref().map_or(0, |state| state.as_bytes().len()),
-            AfterAnswers::Open(in_flight) => in_flight.bytes(),
-            AfterAnswers::Afresh(error) => error.as_bytes().len(),
+            AfterAnswers::SendWithState(state) => state.as_ref().map_or(0, |state| state.as_bytes().len()),
+            AfterAnswers::Resume(in_flight) => in_flight.bytes(),
+            AfterAnswers::SendUnchanged(error) => error.as_bytes().len(),
         };
         then + self.questions.iter().map(AgentQuestion::bytes).sum::<usize>()
     }
@@ -114,8 +114,8 @@ impl AgentQuestion {
     /// Returns the number of bytes that the question keeps: as the gate has it, and, where that differs, as the agent
     /// gets it.
     pub(super) fn bytes(&self) -> usize {
-        let (judged, put) = (self.permit.call().params.as_json().as_bytes(), self.permit.source_params().as_bytes());
-        let both = if std::ptr::eq(judged, put) { put.len() } else { judged.len() + put.len() };
+        let (judged, sent) = (self.permit.call().params.as_json().as_bytes(), self.permit.source_params().as_bytes());
+        let both = if std::ptr::eq(judged, sent) { sent.len() } else { judged.len() + sent.len() };
         self.key.len() + both
     }
 
@@ -235,7 +235,7 @@ mod tests {
     }
 
     fn round() -> PendingRound {
-        PendingRound { about: Digest::of(b"x"), questions: Vec::new(), then: AfterAnswers::Again(None) }
+        PendingRound { about: Digest::of(b"x"), questions: Vec::new(), then: AfterAnswers::SendWithState(None) }
     }
 
     #[tokio::test]
@@ -263,10 +263,10 @@ mod tests {
         let limit = SharedLimit::new(5_000);
         let [greedy, other] = ["token:a", "token:b"].map(|principal| rounds_within(&limit, principal));
         let (session, text) = (SessionId::new(), Json::of(&"x".repeat(898)));
-        let again = || PendingRound { then: AfterAnswers::Again(Some(text.clone())), ..round() };
-        let afresh = || PendingRound { then: AfterAnswers::Afresh(text.clone()), ..round() };
+        let again = || PendingRound { then: AfterAnswers::SendWithState(Some(text.clone())), ..round() };
+        let unchanged = || PendingRound { then: AfterAnswers::SendUnchanged(text.clone()), ..round() };
         let handle = greedy.keep(&session, again()).unwrap();
-        greedy.keep(&session, afresh()).unwrap();
+        greedy.keep(&session, unchanged()).unwrap();
         let refused = greedy.keep(&session, again()).unwrap_err();
         assert_eq!(refused, NoRoomForRound::TooLarge);
         assert!(refused.to_string().contains("takes more memory than this caller may have"), "{refused}");

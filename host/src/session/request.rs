@@ -40,7 +40,7 @@ impl<'a> SessionRequest<'a> {
         tracing::info_span!(
             "request",
             mcp.session.id = self.session.caller.session.as_str(),
-            mcp.method.name = shortened(&self.method),
+            mcp.method.name = shortened(self.method.as_str()),
             gen_ai.tool.name = tool(),
             jsonrpc.request.id = self.peer.request_id().map(|id| id.as_str().to_owned()),
         )

@@ -47,7 +47,9 @@ impl SessionRequest<'_> {
         let session = self.session;
         let tools = session.listing(ItemKind::Tool).await?;
         let name = &target.upstream.config.name;
-        let modern = tools.sources().any(|(upstream, met)| upstream.config.name == *name && met.era == Era::Modern);
+        let modern = tools
+            .sources()
+            .any(|(upstream, discovered)| upstream.config.name == *name && discovered.era == Era::Modern);
         if !modern {
             return self.execute_at(target).await;
         }

@@ -80,7 +80,7 @@ impl Execution<'_> {
                 return Err(refusal);
             }
         };
-        let round = PendingRound { about: self.about(), questions, then: AfterAnswers::Again(state) };
+        let round = PendingRound { about: self.about(), questions, then: AfterAnswers::SendWithState(state) };
         let modern = session.agent_side.agent.era == Era::Modern;
         if modern && (self.resumed || !round.is_answered_by(params)) {
             return Err(session.ask_by_result(ticket, Some(result), round).await);
@@ -109,7 +109,7 @@ impl Execution<'_> {
         if questions.is_empty() {
             return Answer::Error(error);
         }
-        session.ask_again(PendingRound { about: self.about(), questions, then: AfterAnswers::Afresh(error) })
+        session.ask_again(PendingRound { about: self.about(), questions, then: AfterAnswers::SendUnchanged(error) })
     }
 
     /// Puts the answers that a retry brings into the request. Each must pass the gate. Returns the call, if it is open
@@ -118,12 +118,12 @@ impl Execution<'_> {
         let session = self.request.session;
         let responses = self.request.params.input_responses().cloned().unwrap_or_else(Json::empty_object);
         let all = round.questions.iter().all(|question| responses.get(&question.key).is_some());
-        if !all && !matches!(round.then, AfterAnswers::Again(_)) {
+        if !all && !matches!(round.then, AfterAnswers::SendWithState(_)) {
             return Err(session.ask_again(round));
         }
         let response = |question: &AgentQuestion| responses.get(&question.key).unwrap_or_else(Json::null);
         match round.then {
-            AfterAnswers::Again(state) => {
+            AfterAnswers::SendWithState(state) => {
                 let mut passed = Vec::new();
                 for question in round.questions {
                     let Some(response) = responses.get(&question.key) else {
@@ -136,7 +136,7 @@ impl Execution<'_> {
                 self.resume(state, Some(passed));
                 Ok(None)
             }
-            AfterAnswers::Open(mut in_flight) => {
+            AfterAnswers::Resume(mut in_flight) => {
                 for question in round.questions {
                     let response = Outcome::Answered(Answer::Result(response(&question)));
                     let answer = question.ticket.release(response).await;
@@ -149,7 +149,7 @@ impl Execution<'_> {
                 self.resume(None, None);
                 Ok(Some(in_flight))
             }
-            AfterAnswers::Afresh(error) => {
+            AfterAnswers::SendUnchanged(error) => {
                 for question in round.questions {
                     let response = response(&question);
                     let response = released(question.ticket, Answer::Result(response)).await?;
@@ -171,7 +171,7 @@ impl Execution<'_> {
             Ok((question.key, released(question.ticket, answer).await?))
         });
         let answered: Result<Vec<_>, Answer> = futures_util::future::join_all(asked).await.into_iter().collect();
-        let state = if let AfterAnswers::Again(state) = round.then { state } else { None };
+        let state = if let AfterAnswers::SendWithState(state) = round.then { state } else { None };
         self.resume(state, Some(answered?));
         Ok(None)
     }

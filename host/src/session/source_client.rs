@@ -93,12 +93,14 @@ impl SessionRequest<'_> {
         };
         *session.agent_side.sink.level() = Some(level.clone());
         let tools = session.listing(ItemKind::Tool).await?;
-        let legacy = |met: &DiscoveredSource| met.era == Era::Legacy && met.capabilities.get("logging").is_some();
-        let told = tools
+        let legacy = |discovered: &DiscoveredSource| {
+            discovered.era == Era::Legacy && discovered.capabilities.get("logging").is_some()
+        };
+        let notified = tools
             .sources()
-            .filter(|(_, met)| legacy(met))
+            .filter(|(_, discovered)| legacy(discovered))
             .map(|(upstream, _)| session.send_log_level(upstream, params));
-        futures_util::future::join_all(told).await;
+        futures_util::future::join_all(notified).await;
         Ok(Answer::Result(Json::empty_object()))
     }
 }

@@ -41,10 +41,10 @@ impl SubscriptionFilter {
     /// Returns the changes of lists, of those in the filter, that these sources can announce.
     pub(super) fn lists_of<'a>(&self, sources: impl Iterator<Item = &'a DiscoveredSource>) -> Self {
         let mut can = Self::default();
-        for met in sources {
-            can.tools |= self.tools && declares(met, "tools", "listChanged");
-            can.prompts |= self.prompts && declares(met, "prompts", "listChanged");
-            can.resources |= self.resources && declares(met, "resources", "listChanged");
+        for discovered in sources {
+            can.tools |= self.tools && declares(discovered, "tools", "listChanged");
+            can.prompts |= self.prompts && declares(discovered, "prompts", "listChanged");
+            can.resources |= self.resources && declares(discovered, "resources", "listChanged");
         }
         can
     }
@@ -78,12 +78,12 @@ impl SubscriptionFilter {
 }
 
 /// Reports whether a source says that it announces changes of its resources.
-pub(super) fn announces_updates(met: &DiscoveredSource) -> bool {
-    declares(met, "resources", "subscribe")
+pub(super) fn announces_updates(discovered: &DiscoveredSource) -> bool {
+    declares(discovered, "resources", "subscribe")
 }
 
-fn declares(met: &DiscoveredSource, of: &str, key: &str) -> bool {
-    let flag = met.capabilities.get(of).and_then(|capability| capability.get(key));
+fn declares(discovered: &DiscoveredSource, of: &str, key: &str) -> bool {
+    let flag = discovered.capabilities.get(of).and_then(|capability| capability.get(key));
     flag.is_some_and(|flag| flag.is_true())
 }
 

@@ -57,7 +57,7 @@ impl SessionRequest<'_> {
             method if method.is_reserved() => {
                 let text = format!(
                     "no method {:?}: the protocol has none of that name, and reserves names that look like its own",
-                    shortened(method)
+                    shortened(method.as_str())
                 );
                 let error = session.record_rejection("unknown-method", ItemKind::Source, "", &text);
                 Err(RpcError { code: RpcError::METHOD_NOT_FOUND, ..error })
@@ -70,11 +70,11 @@ impl SessionRequest<'_> {
     pub(super) async fn source(&self) -> Result<VisibleItem, RpcError> {
         let Self { session, method, params, .. } = self;
         let tools = session.listing(ItemKind::Tool).await?;
-        let serves = |met: &DiscoveredSource| match method {
-            Method::TasksList => lists_tasks(&met.capabilities),
-            _ => !method.starts_with("tasks/") || has_tasks(&met.capabilities),
+        let serves = |discovered: &DiscoveredSource| match method {
+            Method::TasksList => lists_tasks(&discovered.capabilities),
+            _ => !method.is_of_tasks() || has_tasks(&discovered.capabilities),
         };
-        let candidates = || tools.sources().filter(|(_, met)| serves(met)).map(|(upstream, _)| upstream);
+        let candidates = || tools.sources().filter(|(_, discovered)| serves(discovered)).map(|(upstream, _)| upstream);
         let named = params.meta().and_then(|meta| meta.get_str(META_SOURCE));
         let found = match &named {
             Some(name) => candidates().find(|upstream| upstream.config.name.as_str() == name),
@@ -84,18 +84,18 @@ impl SessionRequest<'_> {
             let code = if named.is_some() { "unknown-source" } else { "unknown-method" };
             let text = format!(
                 "method {:?} is not served here; if it is one of a source's own, name the source in `_meta` as {META_SOURCE:?}",
-                shortened(method)
+                shortened(method.as_str())
             );
             let error = session.record_rejection(code, ItemKind::Source, named.as_deref().unwrap_or_default(), &text);
             return Err(RpcError { code: RpcError::METHOD_NOT_FOUND, ..error });
         };
         let item = Arc::new(upstream.whole_item());
         // A task was begun by a call that passed the gate; a caller that knows its id continues it.
-        let continues = method.starts_with("tasks/");
+        let continues = method.is_of_tasks();
         let risk = if continues {
             Risk::Harmless
         } else {
-            risk_of(&item, &upstream.config, upstream.is_harmless(), &Acceptance::Unknown)
+            risk_of(&item, &upstream.config, upstream.cell_effects(), &Acceptance::Unknown)
         };
         Ok(VisibleItem::new(item, risk, Acceptance::Unknown, upstream))
     }
@@ -177,7 +177,7 @@ impl ConfiguredSession {
         };
         let exposed = exposed_uri(&upstream.config.name, &upstream.config.names, &own);
         let item = Arc::new(Item::unlisted_resource(&upstream.config.name, &upstream.config.tags, &own, &exposed));
-        let risk = risk_of(&item, &upstream.config, upstream.is_harmless(), &Acceptance::Unknown);
+        let risk = risk_of(&item, &upstream.config, upstream.cell_effects(), &Acceptance::Unknown);
         let found = VisibleItem::new(item, risk, Acceptance::Unknown, upstream);
         match self.filter_of(&found.upstream) {
             Some(filter) if may_see(&self.context, &self.caller, filter, &found).await => Ok(found),
@@ -204,8 +204,12 @@ impl ConfiguredSession {
     /// unchanged, it is the one with the template that fits best, else the only one that has resources.
     async fn resource_source(&self, uri: &str) -> Result<Option<(Arc<Upstream>, String)>, RpcError> {
         let tools = self.listing(ItemKind::Tool).await?;
-        let with_resources =
-            || tools.sources().filter(|(_, met)| met.capabilities.get("resources").is_some()).map(|(up, _)| up);
+        let with_resources = || {
+            tools
+                .sources()
+                .filter(|(_, discovered)| discovered.capabilities.get("resources").is_some())
+                .map(|(up, _)| up)
+        };
         let plain = || with_resources().filter(|upstream| upstream.config.names == Naming::Plain);
         if let ResolvedUri::Source(name, own) = resolve_uri(uri) {
             let found = with_resources().find(|upstream| upstream.config.name.as_str() == name);

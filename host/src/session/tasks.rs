@@ -66,7 +66,7 @@ struct Task {
 
 /// A question that has passed the gate, with the source's original wording.
 struct Asked {
-    put: Json,
+    request: Json,
     question: AgentQuestion,
     _share: LimitShare,
 }
@@ -106,20 +106,20 @@ impl Tasks {
     }
 
     /// Returns a question as the agent was shown it, if its source has put it in the same words before.
-    fn shown(&self, id: &str, key: &str, put: &Json) -> Option<Json> {
+    fn shown(&self, id: &str, key: &str, request: &Json) -> Option<Json> {
         let tasks = self.known.lock();
         let asked = tasks.get(id)?.asked.get(key)?;
-        (asked.put == *put).then(|| asked.question.as_request())
+        (asked.request == *request).then(|| asked.question.as_request())
     }
 
     /// Keeps a question until it is answered. One beyond the number that a task may have open is shown, and its answer
     /// is left out.
-    fn keep(&self, id: &str, put: Json, question: AgentQuestion) -> Result<(), NoRoom> {
+    fn keep(&self, id: &str, request: Json, question: AgentQuestion) -> Result<(), NoRoom> {
         let mut tasks = self.known.lock();
         let task = tasks.get_mut(id).filter(|task| task.asked.len() < MAX_QUESTIONS);
         let Some(task) = task else { return Ok(()) };
-        let share = self.room.try_take(put.as_bytes().len() + question.bytes()).ok_or(NoRoom)?;
-        task.asked.insert(question.key.clone(), Asked { put, question, _share: share });
+        let share = self.room.try_take(request.as_bytes().len() + question.bytes()).ok_or(NoRoom)?;
+        task.asked.insert(question.key.clone(), Asked { request, question, _share: share });
         Ok(())
     }
 
@@ -219,24 +219,25 @@ impl ConfiguredSession {
             return Ok(state.without("inputRequests"));
         };
         let mut shown = Json::empty_object();
-        for (key, put) in asked.into_iter().take(MAX_QUESTIONS) {
+        for (key, request) in asked.into_iter().take(MAX_QUESTIONS) {
             // A question that is kept keeps nothing else of the result.
-            let put = put.detached();
-            let request = match self.agent_side.continuations.tasks.shown(&id, &key, &put) {
-                Some(request) => request,
+            let request = request.detached();
+            let for_agent = match self.agent_side.continuations.tasks.shown(&id, &key, &request) {
+                Some(for_agent) => for_agent,
                 None => {
-                    let method = put.get_str("method").unwrap_or_default();
-                    let question =
-                        self.question(upstream, key.clone(), &Method::from(method), put.get("params"), peer).await?;
-                    let request = question.as_request();
-                    self.agent_side.continuations.tasks.keep(&id, put, question).map_err(|NoRoom| {
+                    let method = request.get_str("method").unwrap_or_default();
+                    let question = self
+                        .question(upstream, key.clone(), &Method::from(method), request.get("params"), peer)
+                        .await?;
+                    let for_agent = question.as_request();
+                    self.agent_side.continuations.tasks.keep(&id, request, question).map_err(|NoRoom| {
                         let text = "the open questions of this caller's tasks take more memory than it may have; answer some of them first";
                         Answer::from(RpcError::new(RpcError::INTERNAL, text))
                     })?;
-                    request
+                    for_agent
                 }
             };
-            shown = shown.with(&key, &request).unwrap_or(shown);
+            shown = shown.with(&key, &for_agent).unwrap_or(shown);
         }
         Ok(state.with("inputRequests", &shown).unwrap_or(state))
     }
@@ -282,7 +283,7 @@ impl SessionRequest<'_> {
     /// their names.
     pub(super) async fn list_tasks(self) -> Result<Answer, RpcError> {
         let tools = self.session.listing(ItemKind::Tool).await?;
-        let listing = tools.sources().filter(|(_, met)| lists_tasks(&met.capabilities));
+        let listing = tools.sources().filter(|(_, discovered)| lists_tasks(&discovered.capabilities));
         let several: Vec<_> = listing.map(|(upstream, _)| VisibleItem::whole_source(upstream)).collect();
         if several.len() < 2 || names_source(&self.params) {
             return self.execute().await;
@@ -324,7 +325,7 @@ impl SessionRequest<'_> {
         let session = self.session;
         // Where no source has tasks, the request is refused like any method that is not served.
         let tools = session.listing(ItemKind::Tool).await?;
-        if !tools.sources().any(|(_, met)| has_tasks(&met.capabilities)) {
+        if !tools.sources().any(|(_, discovered)| has_tasks(&discovered.capabilities)) {
             return self.source().await;
         }
         if session.agent_side.agent.era == Era::Modern && !session.agent_side.agent.extends(meta::TASKS_EXTENSION) {

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::configured::ConfiguredSession;
 use super::discovery::{self, ListResult, ListedItems, PendingSource};
-use super::listing::{ListingRound, SessionCatalog, recorded_names};
+use super::listing::{ListingRound, RecordedNames, SessionCatalog};
 use super::lists::KINDS;
 use crate::config::ToolListUpdates;
 use crate::context::Upstream;
@@ -174,8 +174,9 @@ impl ConfiguredSession {
         let Some(before) = self.current_catalog().await else { return false };
         let source = &upstream.config.name;
         let is_new = before.missing_cause(source).is_some();
-        let capabilities = listed.met.as_ref().map(|met| met.capabilities.clone());
-        let answered = before.with_newer_results(vec![(Arc::clone(upstream), Ok(listed))]);
+        let capabilities = listed.discovered.as_ref().map(|discovered| discovered.capabilities.clone());
+        let answered =
+            before.with_newer_results(vec![ListResult { upstream: Arc::clone(upstream), listed: Ok(listed) }]);
         let Some(after) = self.replace_tools(&before, answered).await else { return false };
         if is_new {
             self.lists.expire(&KINDS, source);
@@ -245,9 +246,9 @@ impl ConfiguredSession {
             changed = shown(changed),
             "the items that a session can use have changed"
         );
-        let (added, removed, changed) = (recorded_names(added), recorded_names(removed), recorded_names(changed));
-        let further = added.1 + removed.1 + changed.1;
-        let mut body = json!({ "added": added.0, "removed": removed.0, "changed": changed.0 });
+        let [added, removed, changed] = [added, removed, changed].map(RecordedNames::of);
+        let further = added.further + removed.further + changed.further;
+        let mut body = json!({ "added": added.listed, "removed": removed.listed, "changed": changed.listed });
         if let Some(body) = body.as_object_mut() {
             if kind != ItemKind::Tool {
                 body.insert("kind".to_owned(), json!(kind.as_str()));

@@ -327,6 +327,11 @@ impl McpConnection {
         }
     }
 
+    /// Returns the era that is spoken over the connection.
+    pub(crate) fn era(&self) -> Era {
+        self.agreed.era
+    }
+
     /// Reports whether the source speaks 2026-07-28.
     pub(crate) fn is_modern(&self) -> bool {
         self.agreed.era == Era::Modern
@@ -339,10 +344,10 @@ impl McpConnection {
 
     /// Waits until the control messages queued so far, such as cancellations, have been sent. Cancellation safe.
     pub(crate) async fn flushed(&self) {
-        let (done, said) = oneshot::channel();
+        let (done, flushed) = oneshot::channel();
         // An error means that the connection has ended: nothing more can be sent.
         if self.shared.control_queue.send(QueuedMessage::Flushed(done)).await.is_ok() {
-            let _ = said.await;
+            let _ = flushed.await;
         }
     }
 

@@ -143,7 +143,7 @@ impl<D: Connector> Source for SupervisedSource<D> {
         if let Some(discovery) = self.state.recent_discovery_for(client) {
             return Ok(discovery);
         }
-        self.over(client, |connection, said| match said {
+        self.over(client, |connection, discovery| match discovery {
             Some(discovery) => Box::pin(std::future::ready(Ok(discovery))),
             None => Box::pin(connection.discover()),
         })
@@ -210,11 +210,11 @@ impl<D: Connector> Source for SupervisedSource<D> {
         let mut first = true;
         loop {
             let (connection, _) = self.connect(client, WaitPolicy::NextAttempt).await.map_err(failed)?;
-            let told = connection.mcp.notify(method, params, client, state.timeout).await;
+            let notified = connection.mcp.notify(method, params, client, state.timeout).await;
             // As for a call: a message that was certainly not sent may be sent again.
-            let unsent = matches!(&told, Err(error) if !matches!(error, SourceError::Timeout { .. }));
+            let unsent = matches!(&notified, Err(error) if !matches!(error, SourceError::Timeout { .. }));
             if !(unsent && !connection.mcp.is_open() && std::mem::take(&mut first)) {
-                return told;
+                return notified;
             }
         }
     }
@@ -307,11 +307,11 @@ impl<D: Connector> SupervisedSource<D> {
     ) -> Result<T, SourceError> {
         // Without a session, the caller wants to know the result of the next attempt.
         let wait_policy = if client.session().is_some() { WaitPolicy::OnlyIfDue } else { WaitPolicy::NextAttempt };
-        let (connection, said) = self.connect(client, wait_policy).await?;
-        match work(&connection, said).await {
+        let (connection, discovery) = self.connect(client, wait_policy).await?;
+        match work(&connection, discovery).await {
             Err(_) if !connection.mcp.is_open() => {
-                let (connection, said) = self.connect(client, wait_policy).await?;
-                work(&connection, said).await
+                let (connection, discovery) = self.connect(client, wait_policy).await?;
+                work(&connection, discovery).await
             }
             done => done,
         }

@@ -57,8 +57,8 @@ fn log_record(record: &str) -> Option<LogRecord> {
     };
     let method = short(body, "method").or_else(|| Some(item?.use_method().to_string()));
     let is_tool = item == Some(ItemKind::Tool);
-    let said = [method.as_deref(), named.as_ref().map(|(_, name)| name.as_str()), error.as_deref()];
-    let said = said.into_iter().flatten().collect::<Vec<_>>().join(" ");
+    let summary = [method.as_deref(), named.as_ref().map(|(_, name)| name.as_str()), error.as_deref()];
+    let summary = summary.into_iter().flatten().collect::<Vec<_>>().join(" ");
     let texts = [
         ("mcp.method.name", method),
         ("gen_ai.operation.name", is_tool.then(|| "execute_tool".to_owned())),
@@ -81,7 +81,7 @@ fn log_record(record: &str) -> Option<LogRecord> {
         observed_time_unix_nano: now(),
         severity_number: severity.into(),
         severity_text: if error.is_some() { "WARN" } else { "INFO" }.to_owned(),
-        body: Some(AnyValue { value: Some(Any::StringValue(said)) }),
+        body: Some(AnyValue { value: Some(Any::StringValue(summary)) }),
         attributes,
         event_name: format!("portcullis.{kind}"),
         ..LogRecord::default()

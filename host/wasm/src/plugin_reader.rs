@@ -101,7 +101,8 @@ impl PluginReader {
         if self.keys.is_empty() {
             return content;
         }
-        content.map(|content| Digest::of(format!("{content} {:?}", self.keys).as_bytes()))
+        let keys: Vec<_> = self.keys.iter().map(|(_, key)| Digest::of(key.as_der())).collect();
+        content.map(|content| Digest::of_serialized(&(content, keys)))
     }
 
     /// Reads a plugin and checks it against its pin.

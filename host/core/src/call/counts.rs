@@ -44,23 +44,35 @@ impl EarlierCalls {
 }
 
 impl SessionCalls {
-    /// Counts a call of the item with this exposed name, and returns the numbers of the others until now. A call that
-    /// `comes_again` is counted already.
+    /// Counts a call of the item with this exposed name, and returns the numbers of the others until now.
     #[must_use]
-    pub fn next(&self, exposed: &Arc<str>, comes_again: bool) -> EarlierCalls {
+    pub fn count(&self, exposed: &Arc<str>) -> EarlierCalls {
         let mut counts = self.0.lock();
-        let Counts { all, by_name, names, others } = &mut *counts;
+        let (all, of_item) = counts.of(exposed);
+        let earlier = EarlierCalls { of_session: *all, of_item: *of_item };
+        (*all, *of_item) = (all.saturating_add(1), of_item.saturating_add(1));
+        earlier
+    }
+
+    /// Returns the numbers of the other calls for one that was counted before and comes again.
+    #[must_use]
+    pub fn besides(&self, exposed: &Arc<str>) -> EarlierCalls {
+        let mut counts = self.0.lock();
+        let (all, of_item) = counts.of(exposed);
+        EarlierCalls { of_session: all.saturating_sub(1), of_item: of_item.saturating_sub(1) }
+    }
+}
+
+impl Counts {
+    /// Returns the number of all calls, and the one to which calls of this item count.
+    fn of(&mut self, exposed: &Arc<str>) -> (&mut u32, &mut u32) {
+        let Self { all, by_name, names, others } = self;
         let name = names.hash_one(exposed);
         let of_item = match by_name.len() < MAX_NAMES {
             true => by_name.entry(name).or_default(),
             false => by_name.get_mut(&name).unwrap_or(others),
         };
-        if comes_again {
-            return EarlierCalls { of_session: all.saturating_sub(1), of_item: of_item.saturating_sub(1) };
-        }
-        let earlier = EarlierCalls { of_session: *all, of_item: *of_item };
-        (*all, *of_item) = (all.saturating_add(1), of_item.saturating_add(1));
-        earlier
+        (all, of_item)
     }
 }
 
@@ -72,20 +84,20 @@ mod tests {
     fn calls_are_counted_by_name_and_one_that_comes_again_counts_once() {
         let counts = SessionCalls::default();
         let (send, read) = (Arc::from("mail__send"), Arc::from("mail__read"));
-        assert_eq!(counts.next(&send, false), EarlierCalls::stated(0, 0));
-        assert_eq!(counts.next(&read, false), EarlierCalls::stated(1, 0));
-        assert_eq!(counts.next(&send, false), EarlierCalls::stated(2, 1));
-        assert_eq!(counts.next(&send, true), EarlierCalls::stated(2, 1));
+        assert_eq!(counts.count(&send), EarlierCalls::stated(0, 0));
+        assert_eq!(counts.count(&read), EarlierCalls::stated(1, 0));
+        assert_eq!(counts.count(&send), EarlierCalls::stated(2, 1));
+        assert_eq!(counts.besides(&send), EarlierCalls::stated(2, 1));
     }
 
     #[test]
     fn a_name_that_was_counted_is_not_kept() {
         let (counts, name) = (SessionCalls::default(), Arc::from("x".repeat(8 * 1024)));
-        assert_eq!(counts.next(&name, false).of_item, 0);
+        assert_eq!(counts.count(&name).of_item, 0);
         assert_eq!(Arc::strong_count(&name), 1);
-        assert_eq!(counts.next(&Arc::from(&*name), false).of_item, 1, "the same text counts as the same name");
+        assert_eq!(counts.count(&Arc::from(&*name)).of_item, 1, "the same text counts as the same name");
         let other = SessionCalls::default();
-        assert_eq!(other.next(&name, false).of_item, 0);
+        assert_eq!(other.count(&name).of_item, 0);
         let first = |counts: &SessionCalls| counts.0.lock().by_name.keys().copied().collect::<Vec<_>>();
         assert_ne!(first(&counts), first(&other), "a hash says nothing about that of another session");
     }
@@ -94,10 +106,10 @@ mod tests {
     fn names_without_end_take_no_memory_and_are_not_counted_too_low() {
         let counts = SessionCalls::default();
         for number in 0..u32::try_from(MAX_NAMES).unwrap_or_default() {
-            assert_eq!(counts.next(&Arc::from(number.to_string()), false), EarlierCalls::stated(number, 0));
+            assert_eq!(counts.count(&Arc::from(number.to_string())), EarlierCalls::stated(number, 0));
         }
-        assert_eq!(counts.next(&Arc::from("x"), false).of_item, 0);
-        assert_eq!(counts.next(&Arc::from("y"), false).of_item, 1);
-        assert_eq!(counts.next(&Arc::from("7"), false).of_item, 1, "a name that is known goes on by itself");
+        assert_eq!(counts.count(&Arc::from("x")).of_item, 0);
+        assert_eq!(counts.count(&Arc::from("y")).of_item, 1);
+        assert_eq!(counts.count(&Arc::from("7")).of_item, 1, "a name that is known goes on by itself");
     }
 }

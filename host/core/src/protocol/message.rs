@@ -242,7 +242,7 @@ impl Message {
     pub fn payload_len(&self) -> usize {
         match self {
             Self::Request(Request { method, params, .. }) | Self::Notification(Notification { method, params }) => {
-                method.len() + params.as_ref().map_or(0, |p| p.as_bytes().len())
+                method.as_str().len() + params.as_ref().map_or(0, |p| p.as_bytes().len())
             }
             Self::Response(Response { answer: Answer::Result(json) | Answer::Error(json), .. }) => {
                 json.as_bytes().len()

@@ -1,7 +1,6 @@
 //! The methods of the protocol.
 
 use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 
 macro_rules! methods {
@@ -124,18 +123,42 @@ impl Method {
 
     /// Reports whether the method makes a source work. Requests about a task, a subscription or the log level do not.
     pub fn is_work(&self) -> bool {
-        !matches!(
+        let is_light = matches!(
             self,
-            Self::TasksList
-                | Self::TasksGet
-                | Self::TasksResult
-                | Self::TasksUpdate
-                | Self::TasksCancel
-                | Self::ResourcesSubscribe
-                | Self::ResourcesUnsubscribe
-                | Self::SubscriptionsListen
-                | Self::LoggingSetLevel
+            Self::ResourcesSubscribe | Self::ResourcesUnsubscribe | Self::SubscriptionsListen | Self::LoggingSetLevel
+        );
+        !is_light && !self.is_of_tasks()
+    }
+
+    /// Reports whether the method is one of the protocol's that list something.
+    pub fn is_list(&self) -> bool {
+        matches!(
+            self,
+            Self::ToolsList
+                | Self::PromptsList
+                | Self::ResourcesList
+                | Self::ResourcesTemplatesList
+                | Self::TasksList
+                | Self::RootsList
         )
+    }
+
+    /// Reports whether the notification says that a list has changed. So does one of a source's own whose name ends
+    /// like those of the protocol.
+    pub fn is_list_changed(&self) -> bool {
+        match self {
+            Self::NotificationsToolsListChanged
+            | Self::NotificationsPromptsListChanged
+            | Self::NotificationsResourcesListChanged
+            | Self::NotificationsRootsListChanged => true,
+            Self::Unknown(UnknownMethod(text)) => text.ends_with("/list_changed"),
+            _ => false,
+        }
+    }
+
+    /// Reports whether the method is a request about tasks.
+    pub fn is_of_tasks(&self) -> bool {
+        matches!(self, Self::TasksList | Self::TasksGet | Self::TasksResult | Self::TasksUpdate | Self::TasksCancel)
     }
 
     /// Reports whether a source may answer this method with a request for input; the caller then sends the request
@@ -229,14 +252,6 @@ impl From<String> for Method {
     }
 }
 
-impl Deref for Method {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        self.as_str()
-    }
-}
-
 impl AsRef<str> for Method {
     fn as_ref(&self) -> &str {
         self.as_str()
@@ -288,7 +303,7 @@ mod tests {
         for method in ALL {
             assert_eq!(Method::from(method.as_str()), *method);
             assert!(method.is_reserved(), "{method}");
-            let shouted = Method::from(method.to_ascii_uppercase());
+            let shouted = Method::from(method.as_str().to_ascii_uppercase());
             assert!(matches!(shouted, Method::Unknown(_)) && shouted.is_reserved(), "{shouted}");
         }
         assert_eq!(Method::from("vendor/do").as_str(), "vendor/do");

@@ -108,8 +108,8 @@ impl Storage for Shared {
         self.0.segments.lock_for_reading()
     }
 
-    fn finish(&self, chain: &str, end: ChainPosition, is_clean: bool) -> Result<(), LedgerError> {
-        self.0.segments.finish(chain, end, is_clean)
+    fn finish(&self, chain: &str, end: ChainPosition, tail: &ChainEnd) -> Result<(), LedgerError> {
+        self.0.segments.finish(chain, end, tail)
     }
 }
 

@@ -48,7 +48,7 @@ async fn records_that_are_a_device_or_a_pipe_are_an_error_that_names_them() {
         let storage = segments(dir.path());
         let refused = [
             storage.read(&chain, ChainPosition::default()).err().unwrap(),
-            storage.finish(&chain, ChainPosition { segment: 1, offset: 0 }, true).unwrap_err(),
+            storage.finish(&chain, ChainPosition { segment: 1, offset: 0 }, &ChainEnd::Clean).unwrap_err(),
         ];
         for error in refused {
             let error = error.to_string();

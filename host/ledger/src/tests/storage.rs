@@ -55,7 +55,7 @@ impl Storage for MemoryStorage {
         Ok(None)
     }
 
-    fn finish(&self, _: &str, _: ChainPosition, _: bool) -> Result<(), LedgerError> {
+    fn finish(&self, _: &str, _: ChainPosition, _: &ChainEnd) -> Result<(), LedgerError> {
         Ok(())
     }
 }

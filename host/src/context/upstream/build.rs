@@ -129,9 +129,16 @@ impl SourceBuilder<'_> {
     /// Returns a digest of everything that makes the source what it is: its configuration, the values of its secrets,
     /// and the bytes of its component.
     pub(crate) async fn fingerprint(&self) -> Digest {
+        #[derive(serde::Serialize)]
+        struct Fingerprinted<'a> {
+            config: &'a SourceConfig,
+            values: Vec<Result<Digest, String>>,
+            component: Option<Digest>,
+        }
+
         let secret = |value: &ConfigValue| match self.parts.secrets.resolve(value) {
-            Ok(value) => Digest::of(value.expose_secret().as_bytes()).to_string(),
-            Err(error) => error.to_string(),
+            Ok(value) => Ok(Digest::of(value.expose_secret().as_bytes())),
+            Err(error) => Err(error.to_string()),
         };
         let (values, component) = match &self.config.endpoint {
             Endpoint::Command { env, .. } => (Some(env), None),
@@ -139,12 +146,12 @@ impl SourceBuilder<'_> {
             Endpoint::Component { env, component, .. } => (Some(env), Some(component)),
             Endpoint::Native { .. } => (None, None),
         };
-        let values: Vec<_> = values.into_iter().flat_map(BTreeMap::values).map(secret).collect();
+        let values = values.into_iter().flat_map(BTreeMap::values).map(secret).collect();
         let component = match component {
             Some(component) => self.parts.plugins.content_digest(component).await,
             None => None,
         };
-        Digest::of(format!("{:?}\n{values:?}\n{component:?}", self.config).as_bytes())
+        Digest::of_serialized(&Fingerprinted { config: self.config, values, component })
     }
 
     /// Creates the stand-in for a source that cannot be created.

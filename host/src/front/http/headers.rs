@@ -120,7 +120,7 @@ pub(crate) fn check_contradiction(headers: &HeaderMap, message: &Message) -> Res
 
 fn contradiction(headers: &HeaderMap, method: Option<&Method>, params: Option<&Json>) -> Result<(), String> {
     if let Some(given) = value(headers, header::METHOD)? {
-        agree("Mcp-Method", Some(given), method.map_or("", |method| method))?;
+        agree("Mcp-Method", Some(given), method.map_or("", Method::as_str))?;
     }
     let Some(given) = name_in(headers)? else { return Ok(()) };
     let named = method.and_then(Method::named_by).and_then(|key| params?.get_str(key)).unwrap_or_default();
@@ -131,7 +131,7 @@ fn agreement(headers: &HeaderMap, request: bool, method: &Method, params: Option
     if request && let Some(body) = client::meta_version(params) {
         agree("MCP-Protocol-Version", value(headers, header::PROTOCOL_VERSION)?, &body)?;
     }
-    agree("Mcp-Method", value(headers, header::METHOD)?, method)?;
+    agree("Mcp-Method", value(headers, header::METHOD)?, method.as_str())?;
     let Some(name) = method.named_by().and_then(|key| params?.get_str(key)) else { return Ok(()) };
     agree("Mcp-Name", name_in(headers)?.as_deref(), &name)
 }

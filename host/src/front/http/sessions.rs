@@ -42,9 +42,14 @@ pub(crate) const LEGACY_IDLE: Duration = Duration::from_secs(4 * 60 * 60);
 /// The interval at which idle sessions are looked for.
 pub(crate) const SWEEP: Duration = Duration::from_secs(30);
 
-/// The caller, and the name and the capabilities that the client declares. The items that sources show may depend on
-/// these.
-type ModernKey = (AdmittedCaller, Arc<str>, Json);
+/// The key of a modern session: the caller, and the declarations of its client on which the items that sources show may
+/// depend.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct ModernKey {
+    caller: AdmittedCaller,
+    client: Arc<str>,
+    capabilities: Json,
+}
 
 /// All sessions of the front.
 pub(crate) struct Sessions {
@@ -59,7 +64,7 @@ impl Default for Sessions {
         Self {
             unread: SharedLimit::new(MAX_UNREAD_BYTES),
             legacy: ExpiringTable::new(LEGACY_IDLE, |_, session| &session.caller.principal),
-            modern: ExpiringTable::new(MODERN_IDLE, |(caller, ..), _| &caller.principal),
+            modern: ExpiringTable::new(MODERN_IDLE, |key, _| &key.caller.principal),
         }
     }
 }
@@ -111,7 +116,8 @@ impl Sessions {
         caller: &AdmittedCaller,
         agent: &Agent,
     ) -> Result<EntryInUse<OnceCell<SessionHandle>>, HttpRefusal> {
-        let key = (caller.clone(), agent.name.clone(), agent.capabilities.clone());
+        let (client, capabilities) = (agent.name.clone(), agent.capabilities.clone());
+        let key = ModernKey { caller: caller.clone(), client, capabilities };
         self.modern.remove_if(&key, |cell| cell.get().is_some_and(|handle| handle.ended()));
         let FoundEntry { entry, evicted } = self.modern.entry(key, &caller.principal, OnceCell::new)?;
         close_soon(Vec::new(), Vec::from_iter(evicted));
@@ -142,7 +148,7 @@ impl Sessions {
     pub(crate) async fn end_withdrawn(&self, tokens: &AccessTokens) {
         let is_withdrawn = |caller: &AdmittedCaller| caller.token.is_some_and(|mark| !tokens.has(mark));
         let legacy = self.legacy.take_if(|_, session| is_withdrawn(&session.caller));
-        let modern = self.modern.take_if(|(caller, ..), _| is_withdrawn(caller));
+        let modern = self.modern.take_if(|key, _| is_withdrawn(&key.caller));
         modern.iter().filter_map(|entry| entry.value.get()).for_each(|handle| handle.cut());
         close(legacy, modern).await;
     }

@@ -81,13 +81,13 @@ mod tests {
         assert_eq!(result(Era::Legacy, "tools/call", plain), plain);
         assert_eq!(result(Era::Modern, "tools/call", plain), r#"{ "content" : [1.0],"resultType":"complete"}"#);
         let read = r#"{"contents":[],"resultType":"complete","ttlMs":5,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{}}}"#;
-        assert_eq!(result(Era::Modern, &Method::ResourcesRead, read), read);
-        assert_eq!(result(Era::Legacy, &Method::ResourcesRead, read), r#"{"contents":[]}"#);
+        assert_eq!(result(Era::Modern, "resources/read", read), read);
+        assert_eq!(result(Era::Legacy, "resources/read", read), r#"{"contents":[]}"#);
         let missing = r#"{"contents":[]}"#;
         let told = r#"{"contents":[],"resultType":"complete","ttlMs":0,"cacheScope":"private"}"#;
-        assert_eq!(result(Era::Modern, &Method::ResourcesRead, missing), told);
+        assert_eq!(result(Era::Modern, "resources/read", missing), told);
         let asks = r#"{"resultType":"input_required"}"#;
-        assert_eq!(result(Era::Modern, &Method::ResourcesRead, asks), asks);
+        assert_eq!(result(Era::Modern, "resources/read", asks), asks);
     }
 
     #[test]

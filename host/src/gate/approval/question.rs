@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::Question;
-use super::super::inbox::{ALWAYS, AcceptableTool, QuestionArguments, QuestionTerms, offered};
+use super::super::inbox::{AcceptableTool, QuestionArguments, QuestionTerms, ScopeChoice, offered};
 use super::super::judge::AskReason;
 use crate::call::Call;
 use crate::config::Detail;
@@ -57,7 +57,7 @@ impl ApprovalQuestion<'_> {
         acceptable: Option<AcceptableTool>,
     ) -> (QuestionTerms, Vec<serde_json::Value>) {
         let call = self.call;
-        let scopes = offered(&offer).into_iter().chain(acceptable.is_some().then_some(ALWAYS));
+        let scopes = offered(&offer).into_iter().chain(acceptable.is_some().then_some(ScopeChoice::Always));
         let summary = Question {
             id: ulid::Ulid::generate().to_string(),
             method: call.method.to_string(),
@@ -76,7 +76,7 @@ impl ApprovalQuestion<'_> {
             arguments_bytes: call.arguments.as_bytes().len(),
             cut: false,
             may_do_harm: call.item.hints.may_do_harm(),
-            scopes: scopes.collect(),
+            scopes: scopes.map(ScopeChoice::as_str).collect(),
             // Both change as long as the question is open, so that it is asked for them.
             waiting: 0,
             expires_in: 0,

@@ -7,9 +7,6 @@ use crate::item::Item;
 use crate::lock_reader::LockReader;
 use crate::lockfile::{Acceptance, LockError};
 
-/// The word for this answer in messages, answers and the ledger.
-pub(in crate::gate) const ALWAYS: &str = "always";
-
 /// A tool that a question is about, and that need not be asked about any more once the lock file has it.
 #[derive(Debug, Clone)]
 pub(in crate::gate) struct AcceptableTool {

@@ -7,18 +7,16 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::acceptance::{ALWAYS, AcceptableTool};
+use super::acceptance::AcceptableTool;
 use super::arguments::QuestionArguments;
+use super::scope::{GivenScope, ScopeChoice};
 use super::{AnswerRoute, GivenAnswer, InboxError, Question};
 use crate::call::{CallId, SessionId, now_millis};
 use crate::digest::Digest;
 use crate::ledger::{Event, EventKind, GrantBinding, Ledger};
 use crate::plugin::{AnswerScope, Offer};
 
-/// The scope by which a person chooses an answer that ends after an hour, where no other time can be given.
-pub(in crate::gate) const HOUR: &str = "hour";
-
-/// The seconds for which such an answer holds.
+/// The seconds for which an answer with the scope `hour` holds.
 const HOUR_SECONDS: u32 = 60 * 60;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +25,7 @@ pub(in crate::gate) enum QuestionState {
     /// Somebody has answered, and the answer is being recorded.
     Recording,
     Approved {
-        scope: &'static str,
+        scope: GivenScope,
         by: String,
         /// The grant of an answer that covers several calls. Each call that waits uses it.
         grant: Option<String>,
@@ -45,28 +43,10 @@ impl QuestionState {
     }
 }
 
-/// The scope of an answer: one that approval plugins know, or that of the lock file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ChosenScope {
-    /// As plugins offer it.
-    Offered(AnswerScope),
-    /// Always, until the tool's definition or its source changes.
-    Always,
-}
-
-impl ChosenScope {
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Offered(scope) => scope.as_str(),
-            Self::Always => ALWAYS,
-        }
-    }
-}
-
 /// The calls that an answer covers: its scope, and when it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AnswerCoverage {
-    pub(super) scope: ChosenScope,
+    pub(super) scope: GivenScope,
     /// The time at which the answer ends, in milliseconds since the Unix epoch, if the person chose one.
     pub(super) until: Option<u64>,
 }
@@ -161,7 +141,7 @@ impl OpenQuestion {
     }
 
     /// Returns the scopes that a person at the agent's side may choose from.
-    pub(in crate::gate) fn scopes(&self) -> Vec<&'static str> {
+    pub(in crate::gate) fn scopes(&self) -> Vec<ScopeChoice> {
         offered(&self.terms.offer)
     }
 
@@ -181,26 +161,28 @@ impl OpenQuestion {
     /// Returns what an answer covers that arrives by this route.
     pub(super) fn coverage(&self, answer: &GivenAnswer, route: AnswerRoute) -> Result<AnswerCoverage, InboxError> {
         let offer = &self.terms.offer;
-        let plain = |scope| Ok(AnswerCoverage { scope, until: None });
-        let found = |wanted: &str| offer.scopes.iter().copied().find(|scope| scope.as_str() == wanted);
-        match (answer.scope.as_deref(), answer.until) {
-            (None, None) => plain(ChosenScope::Offered(AnswerScope::Once)),
-            (Some(ALWAYS), None) if self.terms.acceptable.is_some() && route == AnswerRoute::Person => {
-                plain(ChosenScope::Always)
+        let choice = match answer.scope.as_deref() {
+            Some(word) => Some(word.parse().map_err(|_| self.not_offered(word, route))?),
+            None => None,
+        };
+        let endless = |scope| Ok(AnswerCoverage { scope, until: None });
+        match (choice, answer.until) {
+            (None, None) => endless(GivenScope::Offered(AnswerScope::Once)),
+            (Some(ScopeChoice::Always), None) if self.terms.acceptable.is_some() && route == AnswerRoute::Person => {
+                endless(GivenScope::Always)
             }
-            (Some(HOUR), None) if offers_an_hour(offer) => {
+            (Some(ScopeChoice::Hour), None) if offers_an_hour(offer) => {
                 let until = now_millis().saturating_add(u64::from(HOUR_SECONDS) * 1000);
                 self.ending(lasting(offer), until, route)
             }
-            (Some(wanted), None) => match found(wanted) {
-                Some(scope) => plain(ChosenScope::Offered(scope)),
-                None => Err(self.not_offered(wanted, route)),
-            },
+            (Some(ScopeChoice::Offered(scope)), None) if offer.scopes.contains(&scope) => {
+                endless(GivenScope::Offered(scope))
+            }
             (None, Some(until)) => self.ending(lasting(offer), until, route),
-            (Some(wanted), Some(until)) => {
-                let scope = found(wanted).ok_or_else(|| self.not_offered(wanted, route))?;
+            (Some(ScopeChoice::Offered(scope)), Some(until)) if offer.scopes.contains(&scope) => {
                 self.ending(Some(scope).filter(|scope| can_end(*scope)), until, route)
             }
+            (Some(choice), _) => Err(self.not_offered(choice.as_str(), route)),
         }
     }
 
@@ -219,11 +201,14 @@ impl OpenQuestion {
             );
             return Err(InboxError::End(why));
         }
-        Ok(AnswerCoverage { scope: ChosenScope::Offered(scope), until: Some(until) })
+        Ok(AnswerCoverage { scope: GivenScope::Offered(scope), until: Some(until) })
     }
 
     fn not_offered(&self, wanted: &str, route: AnswerRoute) -> InboxError {
-        let offered = if route == AnswerRoute::Agent { self.scopes() } else { self.terms.summary.scopes.clone() };
+        let offered = match route {
+            AnswerRoute::Agent => self.scopes().into_iter().map(ScopeChoice::as_str).collect(),
+            AnswerRoute::Person => self.terms.summary.scopes.clone(),
+        };
         InboxError::Scope { scope: wanted.to_owned(), offered: offered.join(", ") }
     }
 
@@ -232,10 +217,10 @@ impl OpenQuestion {
     }
 }
 
-/// Returns the words for the scopes that approval plugins offer.
-pub(in crate::gate) fn offered(offer: &Offer) -> Vec<&'static str> {
-    let hour = offers_an_hour(offer).then_some(HOUR);
-    offer.scopes.iter().map(|scope| scope.as_str()).chain(hour).collect()
+/// Returns the scopes from which a person may choose by what approval plugins offer.
+pub(in crate::gate) fn offered(offer: &Offer) -> Vec<ScopeChoice> {
+    let hour = offers_an_hour(offer).then_some(ScopeChoice::Hour);
+    offer.scopes.iter().map(|scope| ScopeChoice::Offered(*scope)).chain(hour).collect()
 }
 
 /// Reports whether an answer can end after an hour. One that ends sooner anyway needs no separate end.

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::question::{AnswerCoverage, ChosenScope};
+use super::question::AnswerCoverage;
+use super::scope::GivenScope;
 use super::{AnswerResult, InboxError, LATE_VALIDITY, OpenQuestion, QuestionMap, QuestionState};
 use crate::ledger::{ApprovalGrant, EventKind, GrantScope, LedgerError};
 use crate::plugin::AnswerScope;
@@ -40,12 +41,12 @@ pub(super) async fn settle(
     open.lock().remove(pending.id());
     let AnswerCoverage { scope, until } = coverage;
     let passes = match scope {
-        ChosenScope::Offered(AnswerScope::Session | AnswerScope::Principal) | ChosenScope::Always => usize::MAX,
-        ChosenScope::Offered(AnswerScope::Once | AnswerScope::Arguments) => usize::from(waited),
+        GivenScope::Offered(AnswerScope::Session | AnswerScope::Principal) | GivenScope::Always => usize::MAX,
+        GivenScope::Offered(AnswerScope::Once | AnswerScope::Arguments) => usize::from(waited),
     };
     pending.passes.store(passes, Ordering::SeqCst);
     pending.state.send_replace(if approve {
-        QuestionState::Approved { scope: scope.as_str(), by, grant }
+        QuestionState::Approved { scope, by, grant }
     } else {
         QuestionState::Refused
     });
@@ -70,11 +71,11 @@ async fn record(
     // An answer that no call waits for is kept for the one call that comes back for it.
     let remembered = match scope {
         _ if !approve => None,
-        ChosenScope::Offered(AnswerScope::Once) if waited => None,
-        ChosenScope::Offered(AnswerScope::Once | AnswerScope::Arguments) => Some(GrantScope::Arguments),
-        ChosenScope::Offered(AnswerScope::Session) => Some(GrantScope::Session),
-        ChosenScope::Offered(AnswerScope::Principal) => Some(GrantScope::Principal),
-        ChosenScope::Always => {
+        GivenScope::Offered(AnswerScope::Once) if waited => None,
+        GivenScope::Offered(AnswerScope::Once | AnswerScope::Arguments) => Some(GrantScope::Arguments),
+        GivenScope::Offered(AnswerScope::Session) => Some(GrantScope::Session),
+        GivenScope::Offered(AnswerScope::Principal) => Some(GrantScope::Principal),
+        GivenScope::Always => {
             if let Some(tool) = pending.terms.acceptable.clone() {
                 // A damaged lock file accepts nothing.
                 tool.lock.current().await.map_err(Arc::new)?;
@@ -89,7 +90,7 @@ async fn record(
         return Ok(None);
     };
     let valid_for = match scope {
-        ChosenScope::Offered(AnswerScope::Once) => LATE_VALIDITY,
+        GivenScope::Offered(AnswerScope::Once) => LATE_VALIDITY,
         _ => Duration::from_secs(pending.terms.offer.valid_for.into()),
     };
     let uses = NonZeroU32::new(pending.terms.offer.uses);

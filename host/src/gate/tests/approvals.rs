@@ -286,7 +286,11 @@ async fn a_call_that_comes_while_an_answer_is_recorded_opens_no_second_question(
         tokio::task::yield_now().await;
     }
     question.passes.store(usize::MAX, std::sync::atomic::Ordering::SeqCst);
-    question.state.send_replace(Approved { scope: "session", by: "test".to_owned(), grant: None });
+    question.state.send_replace(Approved {
+        scope: inbox::GivenScope::Offered(AnswerScope::Session),
+        by: "test".to_owned(),
+        grant: None,
+    });
     assert!(first.await.unwrap().is_ok() && second.await.unwrap().is_ok());
     assert_eq!(bench.recorded("call.asked").await.len(), 1);
 }

@@ -6,7 +6,8 @@ fn risk(harmless_cell: bool, hints: ToolAnnotations, trusted: bool, acceptance: 
     let text = format!("[sources.s]\ncommand = [\"x\"]\ntrust-annotations = {trusted}\n");
     let config = Config::parse(&text, std::path::Path::new("/portcullis.toml")).unwrap();
     let item = Item { hints, ..Item::clone(&view("{}").call.item) };
-    risk_of(&item, config.sources.values().next().unwrap(), harmless_cell, acceptance)
+    let cell_effects = if harmless_cell { CellEffects::None } else { CellEffects::Possible };
+    risk_of(&item, config.sources.values().next().unwrap(), cell_effects, acceptance)
 }
 
 #[test]

@@ -257,6 +257,10 @@ async fn an_answer_that_is_being_recorded_when_its_call_has_waited_long_enough_c
         assert!((&mut late).now_or_never().is_none());
         tokio::task::yield_now().await;
     }
-    question.state.send_replace(Approved { scope: "once", by: "test".to_owned(), grant: None });
+    question.state.send_replace(Approved {
+        scope: inbox::GivenScope::Offered(AnswerScope::Once),
+        by: "test".to_owned(),
+        grant: None,
+    });
     assert!(late.await.is_some());
 }

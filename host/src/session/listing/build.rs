@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use serde_json::json;
 use tokio::sync::OnceCell;
 
-use super::{SessionCatalog, VisibleItem, may_see, recorded_names};
+use super::{RecordedNames, SessionCatalog, VisibleItem, may_see};
 use crate::call::Cause;
 use crate::catalog::{Catalog, ContestedName, ItemFilter, borrowed_names};
 use crate::config::{Exposure, ProfileConfig, Schemas};
@@ -24,19 +24,28 @@ use crate::session::{deferred, health};
 
 /// The sources of a session, divided into those that can be used, with their lists of one kind, and those that failed.
 struct Offered<'a> {
-    usable: Vec<(Arc<Upstream>, &'a ItemFilter, &'a OfferedItems)>,
+    usable: Vec<UsableSource<'a>>,
     /// The index of each source in `usable`.
     index_by_source: HashMap<SourceName, usize>,
     /// The optional sources that failed, and why.
     absent: Vec<(Arc<Upstream>, Cause)>,
 }
 
+/// A source that can be used.
+struct UsableSource<'a> {
+    upstream: Arc<Upstream>,
+    /// The items of the source that the profile admits.
+    filter: &'a ItemFilter,
+    /// The source's list of one kind.
+    list: &'a OfferedItems,
+}
+
 impl Offered<'_> {
     fn lists(&self) -> impl Iterator<Item = &OfferedItems> {
-        self.usable.iter().map(|(_, _, list)| *list).filter(|list| !list.items.is_empty())
+        self.usable.iter().map(|source| source.list).filter(|list| !list.items.is_empty())
     }
 
-    fn of(&self, item: &Item) -> Option<&(Arc<Upstream>, &ItemFilter, &OfferedItems)> {
+    fn of(&self, item: &Item) -> Option<&UsableSource<'_>> {
         self.usable.get(*self.index_by_source.get(&item.source)?)
     }
 }
@@ -95,7 +104,7 @@ impl ConfiguredSession {
         let offered = self.offered(&answered)?;
         let (catalog, contested) = self.merged(&offered, kind)?;
         if kind == ItemKind::Tool && self.profile.schemas == Schemas::Repair {
-            for (upstream, _, list) in &offered.usable {
+            for UsableSource { upstream, list, .. } in &offered.usable {
                 self.record_repaired(upstream, &upstream.repair_schemas(&list.items).await);
             }
         }
@@ -117,7 +126,7 @@ impl ConfiguredSession {
             public: serves_all_alike && offered.lists().count() > 0 && offered.lists().all(|list| list.public),
             // With several sources, nobody could tell whose members these are.
             other_members: match offered.usable.as_slice() {
-                [(_, _, only)] if offered.absent.is_empty() => only.other_members.clone(),
+                [only] if offered.absent.is_empty() => only.list.other_members.clone(),
                 _ => None,
             },
             answered,
@@ -175,17 +184,17 @@ impl ConfiguredSession {
     /// Records the scanner's findings in the sources' texts. Returns the sources whose instructions the session does
     /// not see for it.
     fn record_findings(&self, answered: &[ListResult], lock: &Lockfile) -> HashSet<SourceName> {
-        let said = |listed: &ListedItems| listed.met.as_ref().and_then(|met| met.instructions.clone());
+        let instructions =
+            |listed: &ListedItems| listed.discovered.as_ref().and_then(|discovered| discovered.instructions.clone());
         let mut quarantined_instructions = HashSet::new();
-        for (upstream, listed) in
-            answered.iter().filter_map(|(upstream, listed)| Some((upstream, listed.as_ref().ok()?)))
-        {
-            let (said, flags) = (said(listed), &listed.offer.flags);
-            let quarantines = |said: &Arc<Item>| upstream.quarantines(said, flags, &lock.of(said, upstream.identity));
-            if said.as_ref().is_some_and(quarantines) {
+        for ListResult { upstream, listed } in answered {
+            let Ok(listed) = listed else { continue };
+            let (instructions, flags) = (instructions(listed), &listed.offer.flags);
+            let quarantines = |item: &Arc<Item>| upstream.quarantines(item, flags, &lock.of(item, upstream.identity));
+            if instructions.as_ref().is_some_and(quarantines) {
                 quarantined_instructions.insert(upstream.config.name.clone());
             }
-            self.record_flagged(&upstream.newly_flagged(listed.offer.items.iter().chain(&said), flags, lock));
+            self.record_flagged(&upstream.newly_flagged(listed.offer.items.iter().chain(&instructions), flags, lock));
         }
         quarantined_instructions
     }
@@ -194,20 +203,21 @@ impl ConfiguredSession {
     fn offered<'a>(&'a self, answered: &'a [ListResult]) -> Result<Offered<'a>, Cause> {
         let (mut usable, mut absent) = (Vec::new(), Vec::new());
         for (upstream, filter) in self.context.admitted(&self.caller.profile) {
-            let of_it = answered.iter().find(|(other, _)| other.config.name == upstream.config.name);
-            match of_it.map(|(_, listed)| listed) {
-                Some(Ok(ListedItems { offer, .. })) => usable.push((upstream, filter, offer)),
+            let result = answered.iter().find(|result| result.is_of(&upstream.config.name));
+            match result.map(|result| &result.listed) {
+                Some(Ok(ListedItems { offer, .. })) => usable.push(UsableSource { upstream, filter, list: offer }),
                 Some(Err(error)) if upstream.config.required => return Err(error.clone()),
                 Some(Err(error)) => absent.push((upstream, error.clone())),
                 None => {}
             }
         }
         // Members of a group stand together, in their order.
-        usable.sort_by(|(a, ..), (b, ..)| {
-            (a.config.offered_as(), a.config.turn()).cmp(&(b.config.offered_as(), b.config.turn()))
+        usable.sort_by(|a, b| {
+            let (a, b) = (&a.upstream.config, &b.upstream.config);
+            (a.offered_as(), a.turn()).cmp(&(b.offered_as(), b.turn()))
         });
         let index_by_source =
-            usable.iter().enumerate().map(|(place, (upstream, ..))| (upstream.config.name.clone(), place));
+            usable.iter().enumerate().map(|(index, source)| (source.upstream.config.name.clone(), index));
         Ok(Offered { index_by_source: index_by_source.collect(), usable, absent })
     }
 
@@ -216,7 +226,7 @@ impl ConfiguredSession {
     /// # Errors
     /// If a required source contests a name: nothing is served with only a part of its offer.
     fn merged(&self, offered: &Offered<'_>, kind: ItemKind) -> Result<(Catalog, Vec<ContestedName>), Cause> {
-        let lists = offered.usable.iter().map(|(_, _, list)| list.items.to_vec());
+        let lists = offered.usable.iter().map(|source| source.list.items.to_vec());
         let (catalog, mut contested) = Catalog::merge(lists);
         contested.extend(contested_by_broker(&self.profile, kind, &catalog));
         contested.extend(borrowed_names(&self.context.config, kind, &catalog));
@@ -228,7 +238,9 @@ impl ConfiguredSession {
             }
         }
         let is_required = |name: &SourceName| {
-            offered.usable.iter().any(|(upstream, ..)| upstream.config.required && upstream.config.name == *name)
+            let mut required =
+                offered.usable.iter().map(|source| &source.upstream.config).filter(|config| config.required);
+            required.any(|config| config.name == *name)
         };
         match contested.iter().find(|it| it.sources.iter().any(is_required)) {
             Some(contested) => Err(Cause::own(contested.message.clone())),
@@ -238,12 +250,12 @@ impl ConfiguredSession {
 
     /// Returns an item with its risk and acceptance. `None` if it is quarantined or the session may not see it.
     async fn visible_item(&self, item: &Arc<Item>, offered: &Offered<'_>, lock: &Lockfile) -> Option<VisibleItem> {
-        let (upstream, filter, list) = offered.of(item)?;
+        let UsableSource { upstream, filter, list } = offered.of(item)?;
         let acceptance = lock.of(item, upstream.identity);
         if upstream.quarantines(item, &list.flags, &acceptance) {
             return None;
         }
-        let risk = risk_of(item, &upstream.config, upstream.is_harmless(), &acceptance);
+        let risk = risk_of(item, &upstream.config, upstream.cell_effects(), &acceptance);
         let (item, upstream) = (item.clone(), Arc::clone(upstream));
         let repair = upstream.repair_of(&item).filter(|_| self.profile.schemas == Schemas::Repair);
         let entry = VisibleItem {
@@ -256,7 +268,7 @@ impl ConfiguredSession {
 
     fn record_hidden(&self, hidden: &HashSet<Arc<str>>, kind: ItemKind) {
         if !hidden.is_empty() {
-            let (hidden, further) = recorded_names(hidden);
+            let RecordedNames { listed: hidden, further } = RecordedNames::of(hidden);
             let mut body = json!({ "trust": self.profile.trust.as_str(), "kind": kind.as_str(), "hidden": hidden });
             if let Some(body) = body.as_object_mut().filter(|_| further > 0) {
                 body.insert("further".to_owned(), json!(further));

@@ -224,7 +224,7 @@ impl Exchange {
 /// Reports whether a method only asks for information about the server, so that its outcome is never in doubt.
 fn changes_nothing(method: &protocol::Method) -> bool {
     matches!(method, protocol::Method::Initialize | protocol::Method::ServerDiscover | protocol::Method::Ping)
-        || method.ends_with("/list")
+        || method.is_list()
 }
 
 /// Delivers what the server sends on its own, for as long as the connection lasts, if the server offers that.

@@ -36,7 +36,7 @@ pub(super) fn for_message(
         Message::Notification(notification) => (&notification.method, &notification.params),
         Message::Response(_) => return headers,
     };
-    put(&mut headers, METHOD, method);
+    put(&mut headers, METHOD, method.as_str());
     if let Some(name) = params.as_ref().and_then(|params| name_of(method, params)) {
         put(&mut headers, NAME, &name);
         if method == Method::ToolsCall {

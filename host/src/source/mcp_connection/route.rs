@@ -161,7 +161,7 @@ fn withdraw(shared: &McpConnectionState, params: Option<&Json>) {
 /// Tells the sessions of a change of what the source offers.
 async fn announce_change(shared: &McpConnectionState, notification: &Notification) {
     let (source, subscribers) = (&shared.config.source, &shared.config.subscribers);
-    let of_list = notification.method.ends_with("/list_changed");
+    let of_list = notification.method.is_list_changed();
     if of_list {
         subscribers.changed();
     }
@@ -203,7 +203,7 @@ async fn relay_to_call(shared: &McpConnectionState, notification: Notification, 
 }
 
 fn is_change(method: &Method) -> bool {
-    method.ends_with("/list_changed") || method == Method::NotificationsResourcesUpdated
+    method.is_list_changed() || method == Method::NotificationsResourcesUpdated
 }
 
 /// Returns the id of the broker's request that opened the subscription to which a notification belongs.
@@ -221,7 +221,7 @@ fn handle_request(shared: &Arc<McpConnectionState>, request: Request, stream_of:
         return shared.send_soon(Message::Response(Response::result(request.id, Json::empty_object())));
     }
     let Some(owner) = shared.owner() else {
-        tracing::debug!(method = %request.method.escape_debug(), "a source asked for something on a shared connection");
+        tracing::debug!(method = %request.method.as_str().escape_debug(), "a source asked for something on a shared connection");
         return shared.send_soon(Message::Response(Response { id: Some(request.id), answer: nobody_to_ask() }));
     };
     let refuse = |id, code, why: String| {

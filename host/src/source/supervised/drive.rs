@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::connection::Connection;
+use super::eras::ProbePolicy;
 use super::machine::ConnectionEvent;
 use super::slot::ConnectionSlot;
 use super::{Connector, SupervisorState};
@@ -131,11 +132,11 @@ async fn attempt<D: Connector>(
     let Some(client) = whom.and_then(|client| client.upgrade()).or_else(|| slot.client()) else {
         return AttemptOutcome::HandedOver;
     };
-    let is_last_attempt = slot.is_last_attempt();
+    let probe_policy = if slot.is_last_attempt() { ProbePolicy::Always } else { ProbePolicy::UnlessMissing };
     if !slot.begin("wanted") {
         return AttemptOutcome::HandedOver;
     }
-    match state.connect(&client, slot.era_choice(), &slot.subscribers, is_last_attempt).await {
+    match state.connect(&client, slot.era_choice(), &slot.subscribers, probe_policy).await {
         Ok((mcp, discovery)) => install_connection(state, slot, &client, mcp, discovery).await,
         Err(error) => {
             slot.refused(error);
@@ -152,18 +153,18 @@ async fn install_connection<D: Connector>(
     mcp: McpConnection,
     discovery: Discovery,
 ) -> AttemptOutcome {
-    let (modern, stateful, owned) = (mcp.is_modern(), mcp.keeps_state(), mcp.has_owner());
+    let (is_modern, has_owner) = (mcp.is_modern(), mcp.has_owner());
     let connection = Arc::new(Connection::new(mcp, &discovery.tools));
     // The first connection may show that the source cannot be shared, or speaks only one era.
     let home = match slot.is_shared() {
-        true if owned => {
+        true if has_owner => {
             let own = state.own_slot(client).filter(|own| state.place(own).is_ok());
             Some((own, "the source keeps state for each session"))
         }
-        true if modern && slot.era_choice() == EraChoice::LegacyFirst => {
+        true if is_modern && slot.era_choice() == EraChoice::LegacyFirst => {
             Some((Some(Arc::clone(&state.shared)), "the source speaks only the modern era"))
         }
-        true if !modern && !Arc::ptr_eq(slot, state.slot_with_initialize()) => {
+        true if !is_modern && !Arc::ptr_eq(slot, state.slot_with_initialize()) => {
             Some((Some(Arc::clone(state.slot_with_initialize())), "the source speaks only the legacy era"))
         }
         _ => None,
@@ -180,11 +181,11 @@ async fn install_connection<D: Connector>(
             // That slot has a connection already, or may have none.
             connection.mcp.close().await;
         }
-        state.learn(slot.era_choice(), modern, stateful);
+        state.learn(slot.era_choice(), &connection.mcp);
         slot.handed_over(cause);
         return AttemptOutcome::HandedOver;
     }
-    state.learn(slot.era_choice(), modern, stateful);
+    state.learn(slot.era_choice(), &connection.mcp);
     restore(slot, &connection).await;
     let anew = slot.opened(&connection, discovery.clone());
     if anew {
@@ -200,8 +201,8 @@ async fn install_connection<D: Connector>(
 /// Restores a session's settings on its new connection. A refusal of the source is ignored.
 async fn restore(slot: &ConnectionSlot, connection: &Connection) {
     let settings = slot.settings();
-    let told = settings.requests().map(|(method, params)| connection.mcp.repeat(method, params));
-    if timeout(RESTORE_DEADLINE, join_all(told)).await.is_err() {
+    let repeated = settings.requests().map(|(method, params)| connection.mcp.repeat(method, params));
+    if timeout(RESTORE_DEADLINE, join_all(repeated)).await.is_err() {
         tracing::warn!(
             "the log level and subscriptions of a session were not restored in time on its new connection to a source"
         );

@@ -10,6 +10,15 @@ use crate::protocol::Era;
 use crate::source::SourceClient;
 use crate::source::mcp_connection::EraChoice;
 
+/// When the modern era is tried before `initialize`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProbePolicy {
+    /// It is tried unless the source did not speak it before.
+    UnlessMissing,
+    /// It is tried whatever was found before.
+    Always,
+}
+
 /// The eras that a source speaks.
 #[derive(Debug, Default)]
 pub(super) struct KnownEras {
@@ -60,26 +69,29 @@ impl KnownEras {
         if self.fixed == Some(Era::Modern) { EraChoice::ModernOnly } else { era_choice }
     }
 
-    /// Reports whether to try the modern era before `initialize`. With `is_last_attempt`, earlier findings do not
-    /// count.
-    pub(super) fn probes(&self, is_last_attempt: bool) -> bool {
-        self.fixed.is_none() && (is_last_attempt || !self.modern_missing.load(Ordering::Relaxed))
+    /// Reports whether to try the modern era before `initialize`.
+    pub(super) fn probes(&self, policy: ProbePolicy) -> bool {
+        let is_open = policy == ProbePolicy::Always || !self.modern_missing.load(Ordering::Relaxed);
+        self.fixed.is_none() && is_open
     }
 
     /// Remembers the era in which a connection was made after this choice.
-    pub(super) fn learn(&self, era_choice: EraChoice, modern: bool) {
+    pub(super) fn learn(&self, era_choice: EraChoice, era: Era) {
         let note = |fact: &AtomicBool, is| fact.store(is, Ordering::Relaxed);
-        if modern {
-            note(&self.modern_missing, false);
-            if era_choice == EraChoice::LegacyFirst {
-                note(&self.legacy_missing, true);
-                note(&self.legacy_spoken, false);
+        match era {
+            Era::Modern => {
+                note(&self.modern_missing, false);
+                if era_choice == EraChoice::LegacyFirst {
+                    note(&self.legacy_missing, true);
+                    note(&self.legacy_spoken, false);
+                }
             }
-        } else {
-            note(&self.legacy_spoken, true);
-            note(&self.legacy_missing, false);
-            if era_choice == EraChoice::ModernFirst {
-                note(&self.modern_missing, true);
+            Era::Legacy => {
+                note(&self.legacy_spoken, true);
+                note(&self.legacy_missing, false);
+                if era_choice == EraChoice::ModernFirst {
+                    note(&self.modern_missing, true);
+                }
             }
         }
     }

@@ -124,8 +124,8 @@ impl ConnectionState {
     pub(super) fn on(&mut self, event: ConnectionEvent, now: Instant, chance: f64) -> Option<SourceStatus> {
         use SourceStatus::{BackingOff, Degraded, Failed, Idle, Ready, Starting, Stopped};
         let before = self.status;
-        let stood = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        if stood >= STABLE {
+        let elapsed = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        if elapsed >= STABLE {
             self.spent = 0;
         }
         let after = match (before, event) {
@@ -144,7 +144,7 @@ impl ConnectionState {
             }
             (Starting, ConnectionEvent::Refused) => self.pause(now, chance),
             (Starting, ConnectionEvent::HandedOver) => Idle,
-            (Ready | Degraded, ConnectionEvent::Expired) if stood >= SETTLED => Idle,
+            (Ready | Degraded, ConnectionEvent::Expired) if elapsed >= SETTLED => Idle,
             // Once may be chance.
             (Ready | Degraded, ConnectionEvent::Expired) if self.spent == 0 => {
                 self.spent = 1;

@@ -8,6 +8,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Connector;
 use super::connection::Connection;
+use super::eras::ProbePolicy;
 use super::session_slots::share_of;
 use super::state::SupervisorState;
 use crate::call::Cause;
@@ -87,9 +88,9 @@ impl<D: Connector> SupervisorState<D> {
         let place = timeout_at(deadline, self.single.take(client.principal())).await;
         let place = Some(place.map_err(full).map_err(SourceError::Start)?);
         let era_choice = self.eras.choice_for(&**client);
-        let connected = self.connect(client, era_choice, &self.shared.subscribers, false).await;
+        let connected = self.connect(client, era_choice, &self.shared.subscribers, ProbePolicy::UnlessMissing).await;
         let (mcp, discovery) = connected.inspect_err(|_| self.counters.failed())?;
-        self.learn(era_choice, mcp.is_modern(), mcp.keeps_state());
+        self.learn(era_choice, &mcp);
         let connection = Arc::new(Connection::new(mcp, &discovery.tools));
         Ok((SingleUseConnection { state: Arc::clone(self), connection, place }, discovery))
     }

@@ -11,7 +11,7 @@ use tokio::time::timeout_at;
 
 use super::connection::Connection;
 use super::drive::{AfterEnd, FirstStep, SlotEnd, drive};
-use super::eras::KnownEras;
+use super::eras::{KnownEras, ProbePolicy};
 use super::health_tracker::HealthTracker;
 use super::machine::ConnectionEvent;
 use super::recent_discoveries::RecentDiscoveries;
@@ -123,7 +123,7 @@ impl<D: Connector> SupervisorState<D> {
         client: &Arc<dyn SourceClient>,
         era_choice: EraChoice,
         subscribers: &Arc<Subscribers>,
-        is_last_attempt: bool,
+        probe_policy: ProbePolicy,
     ) -> Result<(McpConnection, Discovery), SourceError> {
         let era_choice = self.eras.resolve(era_choice);
         let config = McpConnectionConfig {
@@ -135,7 +135,7 @@ impl<D: Connector> SupervisorState<D> {
             subscribers: Arc::clone(subscribers),
         };
         let unprobed = HandshakeDeadlines { probe: None, ..self.deadlines.clone() };
-        if era_choice == EraChoice::ModernFirst && !self.eras.probes(is_last_attempt) {
+        if era_choice == EraChoice::ModernFirst && !self.eras.probes(probe_policy) {
             return self.connector.connect(unprobed, config).await;
         }
         match self.connector.connect(self.deadlines.clone(), config.clone()).await {
@@ -344,9 +344,9 @@ impl<D> SupervisorState<D> {
     }
 
     /// Remembers what a new connection has shown of the source.
-    pub(super) fn learn(&self, era_choice: EraChoice, modern: bool, stateful: bool) {
-        self.eras.learn(era_choice, modern);
-        self.stateful.fetch_or(stateful, Ordering::Relaxed);
+    pub(super) fn learn(&self, era_choice: EraChoice, mcp: &McpConnection) {
+        self.eras.learn(era_choice, mcp.era());
+        self.stateful.fetch_or(mcp.keeps_state(), Ordering::Relaxed);
     }
 
     /// Runs something to its end in the background; only the closing of the source waits for it.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::bail;
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use crossterm::terminal;
-use portcullis::gate::GivenAnswer;
+use portcullis::gate::{GivenAnswer, ScopeChoice};
 use serde_json::Value;
 
 use crate::output;
@@ -110,8 +110,8 @@ pub(super) async fn watch(folders: &[PathBuf]) -> anyhow::Result<ExitCode> {
             Some(Choice::Quit) => return Ok(ExitCode::SUCCESS),
             Some(Choice::Later) => left_open.extend(batch.meant().map(|question| id(question).to_owned())),
             Some(Choice::Answer(number)) => {
-                let scope = number.checked_sub(1).and_then(|number| scopes(question).nth(number)).map(str::to_owned);
-                let given = scope.map_or_else(GivenAnswer::no, |scope| GivenAnswer::yes().scope(scope));
+                let scope = number.checked_sub(1).and_then(|number| scopes(question).nth(number));
+                let given = scope.map_or_else(GivenAnswer::no, |scope| GivenAnswer::yes().scope(scope.as_str()));
                 for question in batch.meant() {
                     match super::give(folders, id(question), &given).await {
                         Ok(answered) => lines(&super::described(&answered))?,
@@ -184,6 +184,8 @@ fn id(question: &Value) -> &str {
     question["id"].as_str().unwrap_or_default()
 }
 
-fn scopes(question: &Value) -> impl Iterator<Item = &str> {
-    question["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str)
+/// Returns the scopes that a question offers, without those that only another version of the broker knows.
+fn scopes(question: &Value) -> impl Iterator<Item = ScopeChoice> {
+    let words = question["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    words.filter_map(|word| word.parse().ok())
 }

@@ -1,7 +1,7 @@
 //! The lines that show a question. They fit the terminal whatever the agent and the source have written, since a text
 //! that scrolls the question away could show another one in its place.
 
-use portcullis::gate::scope_in_words;
+use portcullis::gate::ScopeChoice;
 use serde_json::Value;
 
 use super::{Batch, id, scopes};
@@ -45,8 +45,8 @@ pub(super) fn screen(batch: &Batch<'_>, at: usize, (columns, rows): (usize, usiz
             Some(format!("{BOLD}{all}{BOLD:#}"))
         }
     };
-    let offered: Vec<&str> = scopes(question).collect();
-    let titles = std::iter::once("No").chain(offered.iter().map(|scope| scope_in_words(scope, &offered)));
+    let offered: Vec<ScopeChoice> = scopes(question).collect();
+    let titles = std::iter::once("No").chain(offered.iter().map(|scope| scope.in_words(&offered)));
     let choices = titles
         .enumerate()
         .map(|(number, title)| fit(&format!("{} {title}", if number == at { "›" } else { " " }), columns));
