@@ -164,20 +164,26 @@ impl OciRegistry {
         }
     }
 
-    /// Sends a request, and sends it again with authorization if the registry requires it.
+    /// Sends a request, and sends it once more with new authorization if the registry requires it. A token can expire, or
+    /// allow less than this request needs.
     async fn send(&mut self, request: OutgoingRequest) -> Result<Response, OciError> {
         let again = request.again();
         let response = self.ask(request).await?;
         // Only the registry may ask for the account, not a host to which it has led.
         let is_registry = response.url().origin() == self.base.origin();
-        if response.status() != StatusCode::UNAUTHORIZED || self.authorization.is_some() || !is_registry {
+        if response.status() != StatusCode::UNAUTHORIZED || !is_registry {
             return Ok(response);
         }
         let basic = response.headers().get_all(WWW_AUTHENTICATE).iter().any(is_basic);
-        self.authorization = match (Challenge::of(response.headers()), self.login.as_ref().filter(|_| basic)) {
+        let authorization = match (Challenge::of(response.headers()), self.login.as_ref().filter(|_| basic)) {
             (None, Some(login)) => login.header(),
+            (None, None) if self.authorization.is_some() => return Ok(response),
             (challenge, _) => Some(self.token(&again.url, challenge).await?),
         };
+        if authorization == self.authorization {
+            return Ok(response);
+        }
+        self.authorization = authorization;
         self.ask(again).await
     }
 
@@ -196,7 +202,7 @@ impl OciRegistry {
         if self.base.scheme() == "https" && realm.scheme() != "https" {
             return Err(answer(url, format!("sends to `{}` for a token, which has no TLS", shown(&realm))));
         }
-        let scope = challenge.scope.unwrap_or_else(|| format!("repository:{}:{}", self.reference.name(), self.actions));
+        let scope = self.scope(&challenge);
         let service = challenge.service.as_deref().map(|service| ("service", service));
         realm.query_pairs_mut().extend_pairs(service).append_pair("scope", &scope);
         let mut request = request(Method::GET, &realm);
@@ -212,6 +218,22 @@ impl OciRegistry {
         let mut header = header.ok_or_else(|| answer(&realm, "answered with something that is not a token"))?;
         header.set_sensitive(true);
         Ok(header)
+    }
+
+    /// Returns the scope to request a token for: the actions of this client, and those that a challenge names for this
+    /// repository. A challenge names what its one request needs, such as `pull` for the look before an upload.
+    fn scope(&self, challenge: &Challenge) -> String {
+        let mut scope = format!("repository:{}:", self.reference.name());
+        let scopes = challenge.scopes();
+        let required = scopes.iter().filter_map(|required| required.strip_prefix(&scope)).flat_map(|it| it.split(','));
+        let mut actions: Vec<&str> = self.actions.split(',').collect();
+        for action in required {
+            if !actions.contains(&action) {
+                actions.push(action);
+            }
+        }
+        scope.push_str(&actions.join(","));
+        scope
     }
 
     /// Sends a request unchanged. Only the registry itself gets the authorization, and what has a body is redirected

@@ -26,6 +26,8 @@ enum Wants {
     Nothing,
     Basic,
     Token,
+    /// A token that is good for two requests and then counts as expired.
+    ShortToken,
 }
 
 #[derive(Clone, Default)]
@@ -33,6 +35,8 @@ struct Content {
     /// The blobs by digest, and the manifests by tag and by digest.
     parts: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
     asked: Arc<Mutex<Vec<String>>>,
+    /// The number of tokens that were issued, and of requests with the newest one.
+    tokens: Arc<Mutex<(u32, u32)>>,
 }
 
 /// `ada:secret`
@@ -55,16 +59,27 @@ impl Content {
                 (true, false) => "may-pull",
                 (false, _) => "nothing",
             };
-            return json!({ "token": token }).to_string().into_response();
+            let mut tokens = self.tokens.lock().unwrap();
+            *tokens = (tokens.0 + 1, 0);
+            return json!({ "token": format!("{token}-{}", tokens.0) }).to_string().into_response();
         }
-        let reads = method == Method::GET;
+        let reads = method == Method::GET || method == Method::HEAD;
+        // A registry names what the refused request needs, and not what the client will do next.
+        let actions = if reads { "pull" } else { "pull,push" };
+        let scope = format!("repository:team/calc:{actions}");
         let (enough, challenge) = match wants {
             Wants::Nothing => (true, String::new()),
             Wants::Basic => (sent == Some(BASIC), "Basic realm=\"here\"".to_owned()),
-            Wants::Token => (
-                sent == Some("Bearer may-push") || (reads && sent == Some("Bearer may-pull")),
-                format!("Bearer realm=\"http://{address}/token\",service=\"here\""),
-            ),
+            Wants::Token | Wants::ShortToken => {
+                let mut tokens = self.tokens.lock().unwrap();
+                let (allows, number) = sent.and_then(|sent| sent.rsplit_once('-')).unwrap_or_default();
+                let enough = allows == "Bearer may-push" || (reads && allows == "Bearer may-pull");
+                tokens.1 += u32::from(enough && number == tokens.0.to_string());
+                (
+                    enough && (wants == Wants::Token || (1..=2).contains(&tokens.1)),
+                    format!("Bearer realm=\"http://{address}/token\",service=\"here\",scope=\"{scope}\""),
+                )
+            }
         };
         if !enough {
             return (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, challenge)]).into_response();
@@ -142,6 +157,17 @@ async fn what_is_pushed_is_an_artifact_that_pull_reads() {
         assert_eq!(pushed(&reference, login).await.unwrap(), digest);
         assert!(!content.asked.lock().unwrap().iter().any(|asked| asked.starts_with("POST")));
     }
+}
+
+#[tokio::test]
+async fn a_token_that_expires_during_a_push_is_renewed() {
+    let (reference, content) = registry(Wants::ShortToken).await;
+    let digest = pushed(&reference, ada()).await.unwrap();
+    let asked = content.asked.lock().unwrap().clone();
+    let tokens = asked.iter().filter(|asked| asked.contains("/token?")).count();
+    assert!(tokens > 1, "no token is good for a whole push: {asked:?}");
+    assert!(asked.iter().all(|asked| !asked.contains("/token?") || asked.contains("calc%3Apull%2Cpush")), "{asked:?}");
+    assert_eq!(pull(&reference, ada()).await.unwrap(), (COMPONENT.to_vec(), digest));
 }
 
 #[tokio::test]
