@@ -38,6 +38,29 @@ async fn a_person_logs_in_once_and_the_token_is_sent() {
     assert_eq!(registered["redirect_uris"], json!([authorized.get("redirect_uri").unwrap()]));
 }
 
+/// Servers answer with their start page, or fail, where they have no document.
+#[tokio::test]
+async fn a_guessed_place_that_answers_something_else_does_not_end_the_search() {
+    use axum::response::IntoResponse as _;
+    for path in ["/.well-known/oauth-authorization-server", "/.well-known/oauth-protected-resource/mcp"] {
+        for answers in [axum::http::StatusCode::OK, axum::http::StatusCode::BAD_GATEWAY] {
+            let world = World::new(move |seen, base| match seen.path.as_str() {
+                // The challenge names no place.
+                "/mcp" if seen.bearer.is_none() => {
+                    let challenge = [(axum::http::header::WWW_AUTHENTICATE, "Bearer")];
+                    Some((axum::http::StatusCode::UNAUTHORIZED, challenge).into_response())
+                }
+                asked if asked == path => Some((answers, "<html>").into_response()),
+                "/.well-known/openid-configuration" => Some(server(base, &json!({}))),
+                "/.well-known/oauth-protected-resource" => Some(world::resource(base, &json!({}))),
+                _ => None,
+            })
+            .await;
+            assert_eq!(world.login("").await.unwrap().issuer, world.base(), "{path} {answers}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_client_is_the_configured_one_else_the_document_else_a_new_one() {
     let document = "https://client.example/portcullis.json";
@@ -119,6 +142,41 @@ async fn a_login_is_sealed_private_and_for_one_address() {
     assert_eq!(logout(&config, &web()).await.unwrap(), None);
     world.login("").await.unwrap();
     world.discover().await.unwrap();
+}
+
+/// A URL that is configured by mistake, or a file that cannot be opened for a moment, costs nobody their login.
+#[tokio::test]
+async fn a_refusal_takes_no_login_away_that_is_for_another_url_or_cannot_be_read() {
+    let (world, other) = (World::friendly().await, World::friendly().await);
+    world.login("").await.unwrap();
+    let config = world.config("");
+    let file = config.data_dir.join("logins/web.login");
+    let kept = std::fs::read(&file).unwrap();
+    let url = |world: &World| url::Url::parse(&format!("{}/mcp", world.base())).unwrap();
+    let refused = async |at: &World| {
+        let bearer = Bearer::new(&web(), &url(at), crate::egress::Reach::Private, &config.data_dir).unwrap();
+        let response = reqwest::Client::builder().no_proxy().build().unwrap().post(url(at)).send().await.unwrap();
+        assert_eq!(response.status(), 401);
+        assert!(bearer.refused(&response, None).await.is_none());
+        assert!(bearer.challenge().is_some());
+    };
+    refused(&other).await;
+    assert_eq!(std::fs::read(&file).unwrap(), kept);
+    let key = config.data_dir.join("logins/key");
+    std::fs::rename(&key, key.with_extension("away")).unwrap();
+    refused(&world).await;
+    std::fs::rename(key.with_extension("away"), &key).unwrap();
+    assert_eq!(std::fs::read(&file).unwrap(), kept);
+    assert!(store::Logins::new(&config.data_dir).read(&web(), &url(&world)).unwrap().login.is_some());
+
+    // A person who logs in at the new URL is led by its challenge all the same.
+    let [text, path] = [
+        format!("[sources.web]\nurl = \"{}\"\ndangerous-allow-private = true\n", url(&other)),
+        world.place.path().join("portcullis.toml").display().to_string(),
+    ];
+    let moved = crate::config::Config::parse(&text, path.as_ref()).unwrap();
+    let browse = |address: &str| drop(tokio::spawn(world::browse(address.to_owned())));
+    assert_eq!(crate::login::login(&moved, &web(), None, browse).await.unwrap().issuer, other.base());
 }
 
 #[tokio::test]
