@@ -13,7 +13,7 @@ use std::time::Duration;
 use portcullis_cell::CellGrant;
 use portcullis_config::TIMEOUT;
 use portcullis_core::limits;
-use portcullis_net::egress::ComponentEgress;
+use portcullis_net::egress::{ComponentEgress, Destination};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use wasmtime::component::{Linker, ResourceTable};
@@ -336,16 +336,37 @@ fn provides(package: &str, ComponentAccess { env, grant, .. }: &ComponentAccess)
         "sockets" | "http" if grant.network.is_empty() => {
             "no host; to let it reach one, write `cell = { network = [\"HOST:PORT\"] }` in its source".to_owned()
         }
-        "sockets" => format!("connections to {}", grant.network.join(" ")),
+        "sockets" => match socket_destinations(&grant.network) {
+            sockets if sockets.is_empty() => "no host; ports 80 and 443 of host names are for `wasi:http`".to_owned(),
+            sockets => format!("connections to {}", sockets.join(" ")),
+        },
         "http" => format!("requests to {}", grant.network.join(" ")),
         _ => return Err("no grant exists for it"),
     })
+}
+
+/// Returns the entries of a grant's `network` to which a component may open connections of its own.
+fn socket_destinations(network: &[String]) -> Vec<&str> {
+    let allows = |entry: &&str| entry.parse::<Destination>().is_ok_and(|to| to.allows_sockets());
+    network.iter().map(String::as_str).filter(allows).collect()
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
+
+    #[test]
+    fn sockets_are_shown_with_the_destinations_that_they_reach() {
+        let mut access = ComponentAccess::default();
+        let mut shown = |network: &[&str]| {
+            access.grant.network = network.iter().map(ToString::to_string).collect();
+            provides("sockets", &access).unwrap()
+        };
+        assert!(shown(&["a.example:443"]).contains("are for `wasi:http`"));
+        let network = ["a.example:443", "a.example:5432", "[2001:db8::1]:443"];
+        assert_eq!(shown(&network), "connections to a.example:5432 [2001:db8::1]:443");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn an_instance_with_several_memories_counts_as_many_instances() {

@@ -3,8 +3,8 @@
 //! cell declares are allowed, as for a process; everything else is refused and recorded.
 //!
 //! A connection goes to the very address that was looked up and checked, so a name that resolves differently afterwards
-//! (DNS rebinding) changes nothing. The bytes of a connection are not inspected; HTTP requests are made here, to the
-//! host that they name.
+//! (DNS rebinding) changes nothing. The bytes of a connection are not inspected, so none is made to a host name on the
+//! ports of HTTP and TLS; HTTP requests are made here, to the host that they name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -92,21 +92,27 @@ impl ComponentEgress {
         Ok(addresses)
     }
 
-    /// Reports whether a connection to this address may be made: it was looked up for a name that is declared with this
-    /// port, or is declared itself.
+    /// Reports whether a socket may connect to this address: it was looked up for a name that is declared with this port,
+    /// or is declared itself. On ports 80 and 443 it must be declared itself, because nothing checks which host the bytes
+    /// of a socket name.
     pub fn admits(&self, found: &LookedUpNames, to: SocketAddr) -> bool {
         let (address, port) = (to.ip().to_canonical(), to.port());
         let via = EgressService::of(port);
         let named = found.names_of(address);
         let meant = named.iter().cloned().chain([written(address)]);
-        let meant = meant.filter_map(|host| Destination::new(&host, port)).find(|to| self.declared.contains(to));
-        let Some(meant) = meant else {
+        let meant = meant.filter_map(|host| Destination::new(&host, port)).filter(|to| self.declared.contains(to));
+        // Where an address is declared beside a name that has it, the address is meant.
+        let Some(meant) = meant.max_by_key(Destination::allows_sockets) else {
             match named.first() {
                 Some(name) => self.journal.refused(via, name, port, &EgressRefusal::NotDeclared),
                 None => self.journal.refused(via, &address.to_string(), port, &EgressRefusal::RawAddress),
             }
             return false;
         };
+        if !meant.allows_sockets() {
+            self.journal.refused(via, meant.host(), port, &EgressRefusal::Socket);
+            return false;
+        }
         if let Some(objection) = AddressClass::of(address).objection(self.reach) {
             self.journal.not_made(via, &meant, &EgressError::refused(meant.host(), Some(address), objection));
             return false;

@@ -44,26 +44,26 @@ fn address(text: &str) -> SocketAddr {
 #[tokio::test]
 async fn a_component_connects_to_what_was_looked_up_for_a_declared_name_and_to_nothing_else() {
     let answers: [(&str, &[&str]); 2] = [("api.test", &["93.184.216.34"]), ("evil.test", &["93.184.216.35"])];
-    let bench = Bench::new(&["api.test:443", "1.1.1.1:53"], Reach::Public, &answers);
+    let bench = Bench::new(&["api.test:5432", "1.1.1.1:53"], Reach::Public, &answers);
     let found = LookedUpNames::default();
     let egress = &bench.egress;
-    assert!(!egress.admits(&found, address("93.184.216.34:443")), "nobody looked it up");
+    assert!(!egress.admits(&found, address("93.184.216.34:5432")), "nobody looked it up");
     assert_eq!(egress.look_up(&found, "API.test").await.unwrap(), ["93.184.216.34".parse::<IpAddr>().unwrap()]);
-    assert!(egress.admits(&found, address("93.184.216.34:443")));
-    assert!(egress.admits(&found, address("[::ffff:93.184.216.34]:443")));
+    assert!(egress.admits(&found, address("93.184.216.34:5432")));
+    assert!(egress.admits(&found, address("[::ffff:93.184.216.34]:5432")));
     assert!(egress.admits(&found, address("1.1.1.1:53")), "an address that is declared itself");
     for refused in [
         "93.184.216.34:80",
-        "93.184.216.35:443",
-        "1.1.1.1:443",
-        "127.0.0.1:443",
+        "93.184.216.35:5432",
+        "1.1.1.1:5432",
+        "127.0.0.1:5432",
         "169.254.169.254:80",
-        "[::1]:443",
-        "0.0.0.0:443",
+        "[::1]:5432",
+        "0.0.0.0:5432",
     ] {
         assert!(!egress.admits(&found, address(refused)), "{refused}");
     }
-    assert!(!egress.admits(&LookedUpNames::default(), address("93.184.216.34:443")), "another instance did");
+    assert!(!egress.admits(&LookedUpNames::default(), address("93.184.216.34:5432")), "another instance did");
     let asked = bench.names.asked.load(Ordering::SeqCst);
     for name in ["evil.test", "secret.evil.test", "127.0.0.1", "localhost", "api.test.", ""] {
         let error = egress.look_up(&found, name).await.unwrap_err().to_string();
@@ -75,20 +75,42 @@ async fn a_component_connects_to_what_was_looked_up_for_a_declared_name_and_to_n
     assert!(reasons.iter().any(|told| told.starts_with("secret.evil.test 53") && told.contains("not declared")));
 }
 
+/// Whoever connects may write another name into `Host` or into the TLS handshake, and reach another host behind the same
+/// addresses.
+#[tokio::test]
+async fn a_component_opens_no_socket_to_a_host_name_on_the_ports_of_http_and_tls() {
+    let answers: [(&str, &[&str]); 2] = [("api.test", &["93.184.216.34"]), ("both.test", &["93.184.216.35"])];
+    let network = ["api.test:80", "api.test:443", "both.test:443", "93.184.216.35:443", "1.1.1.1:80"];
+    let bench = Bench::new(&network, Reach::Public, &answers);
+    let found = LookedUpNames::default();
+    for name in ["api.test", "both.test"] {
+        bench.egress.look_up(&found, name).await.unwrap();
+    }
+    for refused in ["93.184.216.34:80", "93.184.216.34:443", "[::ffff:93.184.216.34]:443"] {
+        assert!(!bench.egress.admits(&found, address(refused)), "{refused}");
+    }
+    let reasons = bench.reasons();
+    assert!(reasons.iter().all(|told| told.starts_with("api.test") && told.contains("`wasi:http`")), "{reasons:?}");
+    assert_eq!(reasons.len(), 2, "{reasons:?}");
+    for declared in ["93.184.216.35:443", "1.1.1.1:80"] {
+        assert!(bench.egress.admits(&found, address(declared)), "{declared}");
+    }
+}
+
 #[tokio::test]
 async fn a_name_that_resolves_differently_after_the_check_opens_nothing() {
     let answers: [(&str, &[&str]); 1] = [("api.test", &["93.184.216.34", "127.0.0.1", "169.254.169.254"])];
     for (reach, near) in [(Reach::Public, false), (Reach::Private, true)] {
-        let bench = Bench::new(&["api.test:80"], reach, &answers);
+        let bench = Bench::new(&["api.test:81"], reach, &answers);
         let found = LookedUpNames::default();
         bench.egress.look_up(&found, "api.test").await.unwrap();
-        assert!(!bench.egress.admits(&found, address("127.0.0.1:80")));
+        assert!(!bench.egress.admits(&found, address("127.0.0.1:81")));
         let second = bench.egress.look_up(&found, "api.test").await;
         assert_eq!(second.is_ok(), near, "{second:?}");
-        assert_eq!(bench.egress.admits(&found, address("127.0.0.1:80")), near);
+        assert_eq!(bench.egress.admits(&found, address("127.0.0.1:81")), near);
         let third = bench.egress.look_up(&found, "api.test").await.unwrap_err().to_string();
         assert!(third.contains("a cloud metadata address"), "{third}");
-        assert!(!bench.egress.admits(&found, address("169.254.169.254:80")));
+        assert!(!bench.egress.admits(&found, address("169.254.169.254:81")));
     }
     let declared = Bench::new(&["169.254.169.254:80", "10.0.0.1:80"], Reach::Public, &[]);
     assert!(!declared.egress.admits(&LookedUpNames::default(), address("169.254.169.254:80")));

@@ -12,6 +12,7 @@ use portcullis_ledger::{Event, EventKind};
 use serde_json::json;
 
 use super::super::EgressError;
+use super::proxy_destinations::{HTTP_PORT, TLS_PORT};
 use super::{Destination, MAX_CONNECTIONS, RefusedHosts};
 
 pub(in crate::egress) use portcullis_ledger::repeats::PAUSE;
@@ -33,8 +34,8 @@ impl EgressService {
     /// Returns the service that is assumed on a port.
     pub(in crate::egress) fn of(port: u16) -> Self {
         match port {
-            80 => Self::Http,
-            443 => Self::Tls,
+            HTTP_PORT => Self::Http,
+            TLS_PORT => Self::Tls,
             _ => Self::Tcp,
         }
     }
@@ -57,6 +58,10 @@ pub(in crate::egress) enum EgressRefusal {
     NotDeclared,
     #[error("an address that belongs to no declared name")]
     RawAddress,
+    #[error(
+        "a socket, whose bytes may name any host; on ports 80 and 443 a component reaches a host name through `wasi:http`"
+    )]
+    Socket,
     #[error("the request names another host, `{0}`")]
     OtherHost(String),
     #[error("the request names no host")]

@@ -8,6 +8,12 @@ use std::str::FromStr;
 use super::super::Reach;
 use crate::egress::is_host;
 
+/// The port on which each request must name the declared host.
+pub(in crate::egress) const HTTP_PORT: u16 = 80;
+
+/// The port on which the TLS handshake must name the declared host.
+pub(in crate::egress) const TLS_PORT: u16 = 443;
+
 /// A destination: a host, by name or address, and a port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Destination {
@@ -63,6 +69,13 @@ impl Destination {
     /// Returns the address if the host is one.
     pub(in crate::egress) fn address(&self) -> Option<IpAddr> {
         self.host.parse().ok()
+    }
+
+    /// Reports whether a component may open a connection of its own to this destination. On the ports of HTTP and TLS it
+    /// may not if the host is a name, because nothing would check which host the bytes name; `wasi:http` does.
+    #[must_use]
+    pub fn allows_sockets(&self) -> bool {
+        !matches!(self.port, HTTP_PORT | TLS_PORT) || self.address().is_some()
     }
 }
 
