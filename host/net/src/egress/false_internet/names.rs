@@ -17,6 +17,11 @@ use super::{ACCEPT_PAUSE, RESOLVER_PORT, Shared};
 /// The longest query, in bytes. No datagram is longer.
 const MAX_QUERY_BYTES: usize = 65_535;
 
+/// The length of the header of a query, and of the type and class after a name, in bytes. RFC 1035, sections 4.1.1 and
+/// 4.1.2.
+const HEADER_BYTES: usize = 12;
+const TYPE_AND_CLASS_BYTES: usize = 4;
+
 /// The time for which a client may cache an answer, in seconds. Nothing is cached, so that every query is seen.
 const TTL: u32 = 0;
 
@@ -96,13 +101,24 @@ impl Shared {
         reply
     }
 
-    /// Returns the reply to a query of one name.
+    /// Returns the reply to a query of one name. The name is recorded, and the whole query if it says more than that.
     fn reply(&self, query: &[u8]) -> Option<Vec<u8>> {
         let packet = Packet::parse(query).ok()?;
         let [question] = packet.questions.as_slice() else { return None };
         let name = question.qname.to_string();
         let to = IntendedHost { host: name.clone(), port: RESOLVER_PORT };
-        self.traffic.record(MessageProtocol::Dns, &to, vec![("name".to_owned(), name.clone().into_bytes())]);
+        // A label may have any bytes, and the text of the name has only some of them.
+        let labels: Vec<&[u8]> = question.qname.as_bytes().collect();
+        let mut parts = vec![("name".to_owned(), labels.join(&b'.'))];
+        let length = |label: &[u8]| [u8::try_from(label.len()).unwrap_or_default()];
+        let mut plain: Vec<u8> = labels.iter().flat_map(|label| [&length(label), *label].concat()).collect();
+        plain.push(0);
+        let asks_only = query.len() == HEADER_BYTES + plain.len() + TYPE_AND_CLASS_BYTES
+            && query.get(HEADER_BYTES..).is_some_and(|question| question.starts_with(&plain));
+        if !asks_only {
+            parts.push(("bytes".to_owned(), query.to_vec()));
+        }
+        self.traffic.record(MessageProtocol::Dns, &to, parts);
         let mut reply = Packet::new_reply(packet.id());
         reply.set_flags(PacketFlag::RECURSION_DESIRED | PacketFlag::RECURSION_AVAILABLE);
         *reply.rcode_mut() = RCODE::NoError;

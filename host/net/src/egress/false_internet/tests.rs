@@ -230,6 +230,35 @@ async fn a_datagram_that_is_no_query_is_kept() {
     assert_eq!((sent[0].channel, &sent[0].parts[0].1), (MessageProtocol::Udp, &long));
 }
 
+/// Sends a query of one name, whose labels are these bytes, with more behind the question.
+async fn ask(cell: &Cell, labels: &[&[u8]], more: &[u8]) -> Vec<u8> {
+    let labels = labels.iter().flat_map(|label| [&[u8::try_from(label.len()).unwrap()][..], label].concat());
+    let name: Vec<u8> = labels.chain([0]).collect();
+    let records = u8::from(!more.is_empty());
+    let query = [&[0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, records][..], &name, &[0, 1, 0, 1], more].concat();
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    socket.send_to(&query, cell.resolver).await.unwrap();
+    let size = socket.recv(&mut [0; 1024]).await.unwrap();
+    assert!(size > 12, "it is answered");
+    query
+}
+
+#[tokio::test]
+async fn what_a_query_says_beside_the_name_is_kept() {
+    let cell = cell();
+    ask(&cell, &[b"evil", b"test"], b"").await;
+    // An option of the resolver's own extension (RFC 6891), which nobody knows.
+    let option = [&[0, 0, 41, 16, 0, 0, 0, 0, 0, 0, 13, 0xff, 0xff, 0, 9][..], b"my-secret"].concat();
+    let extended = ask(&cell, &[b"evil", b"test"], &option).await;
+    ask(&cell, &[b"\xff\xfesecret", b"test"], b"").await;
+    cell.guard.finish().await;
+    let sent: Vec<_> = cell.internet.sent().into_iter().map(|sent| sent.parts).collect();
+    let name = |name: &[u8]| ("name".to_owned(), name.to_vec());
+    assert_eq!(sent[0], [name(b"evil.test")], "a query of a name alone says no more");
+    assert_eq!(sent[1], [name(b"evil.test"), ("bytes".to_owned(), extended)]);
+    assert_eq!(sent[2], [name(b"\xff\xfesecret.test")]);
+}
+
 #[tokio::test]
 async fn a_request_that_names_another_host_was_sent_to_both_and_its_host_is_kept() {
     let cell = cell();

@@ -59,7 +59,8 @@ pub struct SentMessage {
     pub host: String,
     /// The port.
     pub port: u16,
-    /// Its parts by kind: `path`, `header NAME`, `body`, `name`, `bytes`. A body is cut at 256 KiB.
+    /// Its parts by kind: `path`, `header NAME`, `body`, `name`, `bytes`. A query that says more than a name has both of
+    /// these. A body is cut at 256 KiB.
     pub parts: Vec<(String, Vec<u8>)>,
 }
 
