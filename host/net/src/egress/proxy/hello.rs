@@ -3,8 +3,8 @@
 use rustls::server::Acceptor;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-use super::HEAD_TIMEOUT;
 use super::journal::EgressRefusal;
+use super::{Destination, HEAD_TIMEOUT};
 
 /// The longest ClientHello, including its record headers, in bytes. Post-quantum keys take 2 KiB, and a session ticket
 /// as much.
@@ -44,8 +44,9 @@ fn more(acceptor: &mut Acceptor, mut bytes: &[u8]) -> ClientHelloState {
     ClientHelloState::Part
 }
 
-/// Reads up to the end of the ClientHello, which must name `host`, and returns the bytes that were read.
-pub(super) async fn expect(stream: &mut (impl AsyncRead + Unpin), host: &str) -> Result<Vec<u8>, EgressRefusal> {
+/// Reads up to the end of the ClientHello, which must name the host of `to`, and returns the bytes that were read. A
+/// host that is an address is not named: RFC 6066, section 3, allows no addresses there.
+pub(super) async fn expect(stream: &mut (impl AsyncRead + Unpin), to: &Destination) -> Result<Vec<u8>, EgressRefusal> {
     let read = async {
         let mut acceptor = Acceptor::default();
         let mut bytes = Vec::with_capacity(2048);
@@ -56,8 +57,9 @@ pub(super) async fn expect(stream: &mut (impl AsyncRead + Unpin), host: &str) ->
             }
             match more(&mut acceptor, bytes.get(known..).unwrap_or_default()) {
                 ClientHelloState::Part => {}
-                ClientHelloState::Whole(Some(name)) if name.eq_ignore_ascii_case(host) => return Ok(bytes),
+                ClientHelloState::Whole(Some(name)) if name.eq_ignore_ascii_case(to.host()) => return Ok(bytes),
                 ClientHelloState::Whole(Some(name)) => return Err(EgressRefusal::OtherName(name)),
+                ClientHelloState::Whole(None) if to.address().is_some() => return Ok(bytes),
                 ClientHelloState::Whole(None) => return Err(EgressRefusal::NoName),
                 ClientHelloState::Other => break,
             }

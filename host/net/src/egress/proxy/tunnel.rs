@@ -37,7 +37,7 @@ async fn tls<S>(shared: &Shared, mut stream: S, to: &Destination, dialled: Optio
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    match hello::expect(&mut stream, to.host()).await {
+    match hello::expect(&mut stream, to).await {
         Ok(hello) => {
             let Ok(mut upstream) = shared.dial(EgressService::Tls, to, dialled).await else { return };
             if upstream.write_all(&hello).await.is_ok() {

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-use super::super::{ClientHelloState, client_hello};
+use super::super::journal::EgressRefusal;
+use super::super::{ClientHelloState, client_hello, hello as handshake};
 use super::*;
 
 /// Returns the first bytes that a TLS client sends.
@@ -60,6 +61,27 @@ async fn any_other_beginning_is_refused_with_an_alert() {
         assert_eq!(told, format!("refused tls api.test:443 {why}"));
     }
     assert_eq!(server.heard(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_handshake_with_a_declared_address_names_no_host() {
+    for address in ["203.0.113.7:443", "[2001:db8::7]:443"] {
+        let to = address.parse().unwrap();
+        let bytes = hello("203.0.113.7");
+        assert_eq!(handshake::expect(&mut &*bytes, &to).await, Ok(bytes.clone()), "{address}");
+        let named = handshake::expect(&mut &*hello("evil.test"), &to).await;
+        assert_eq!(named, Err(EgressRefusal::OtherName("evil.test".to_owned())), "{address}");
+    }
+    // A source in a cell gets as far as the check of the address.
+    let cell = Cell::open(&["127.77.0.1:443"], &World::of(&[]), Reach::Public);
+    let mut stream = cell.connect_to([127, 77, 0, 1], 443).await;
+    stream.write_all(&hello("127.77.0.1")).await.unwrap();
+    assert_eq!(rest(&mut stream).await, "");
+    let events = cell.events();
+    assert!(
+        events[0].starts_with("refused tls 127.77.0.1:443") && events[0].contains("a loopback address"),
+        "{events:?}"
+    );
 }
 
 #[test]
