@@ -94,7 +94,8 @@ pub(crate) struct Installer<'a> {
     cells: &'a Arc<CellFactory>,
     source: &'a SourceName,
     package: &'a PackageCommand,
-    configured: RegistryConfig,
+    /// The user's configuration of the registry, or the reason why it cannot be used.
+    configured: Result<RegistryConfig, String>,
     registry: OnceCell<PackageRegistry>,
     programs: ProgramSearch,
     store: PackageStore,
@@ -118,9 +119,10 @@ impl<'a> Installer<'a> {
 
     /// Returns the package that will be installed, and the registry that it will come from.
     pub(crate) fn announced(&self) -> (String, String) {
-        let from = match &self.configured.address {
-            Some(address) => Url::parse(address).ok().and_then(|url| url.host_str().map(str::to_owned)),
-            None => None,
+        let from = match self.configured.as_ref().map(|configured| &configured.address) {
+            Ok(Some(address)) => Url::parse(address).ok().and_then(|url| url.host_str().map(str::to_owned)),
+            Ok(None) => None,
+            Err(_) => Some("no registry, because the one that is configured cannot be used".to_owned()),
         };
         let installer = match self.package.kind {
             PackageManager::Npm => "npm",
@@ -266,11 +268,13 @@ impl<'a> Installer<'a> {
     /// Returns the registry: the one in the user's configuration, or else the installer's own default.
     pub(super) async fn registry(&self) -> Result<&PackageRegistry, CellError> {
         let find = || async {
-            let default = match &self.configured.address {
+            let configured =
+                self.configured.clone().map_err(|why| self.failed(&format!("cannot be installed: {why}")))?;
+            let default = match &configured.address {
                 Some(_) => String::new(),
                 None => self.default_address().await?,
             };
-            let mut registry = self.configured.clone().with_default(default)?;
+            let mut registry = configured.with_default(default)?;
             if self.package.kind == PackageManager::Uv {
                 let package = uv::normal(self.package.name());
                 let found = index::file_hosts(&registry.address, &package, index::DEADLINE).await;
