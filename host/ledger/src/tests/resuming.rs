@@ -222,6 +222,29 @@ async fn a_verification_goes_on_after_old_segments_were_removed() {
     ledger.close().await;
 }
 
+/// A checkpoint that is not true may accuse the removed records, which are more than the good ones then.
+#[tokio::test]
+async fn tampering_that_is_found_behind_removed_records_is_a_finding_and_no_crash() {
+    let (dir, state) = (folder(), folder());
+    let setup = LedgerSetup { storage: Some(small(dir.path())), ..SHORT };
+    let ledger = Ledger::open_with(dir.path(), started(), setup).await.unwrap();
+    append(&ledger, 60).await;
+    let removal = ledger.remove_before(u64::MAX).await.unwrap();
+    append(&ledger, 20).await;
+    ledger.close().await;
+    assert_eq!(verify_again(dir.path(), &state_in(&state)).verdict, ChainStatus::Good);
+    let other = Signed::new();
+    other.closed(5).await;
+    let mut false_one = other.checkpoints().remove(0);
+    false_one.checkpoint.chain = ledger.chain().to_owned();
+    false_one.checkpoint.size = removal.records + 1;
+    let mut verified = VerifiedSegments::load(&state_in(&state), dir.path()).unwrap();
+    let found = verify_in(dir.path(), small(dir.path()), &[false_one], &[], &mut verified).unwrap();
+    assert!(matches!(found.verdict, ChainStatus::Tampered { seq: Some(1), .. }), "{found:?}");
+    let report = found.chains.iter().find(|report| report.chain == ledger.chain()).unwrap();
+    assert_eq!((report.records, report.verified_before), (0, 0));
+}
+
 /// Entries that were verified before are not compared one by one again.
 #[tokio::test]
 async fn an_index_that_lost_an_entry_of_what_was_verified_before_is_found() {

@@ -45,7 +45,10 @@ pub(super) fn check_chains(
         }
         so_far.extend(segments);
         let (report, before) = walk.chains.entry(chain.clone()).or_insert_with(|| begun(chain.clone()));
-        report.verified_before = report.records - report.removed;
+        // Tampering that was found on the way may be among the removed records, and then fewer records are good.
+        if report.bad.is_none() {
+            report.verified_before = report.records.saturating_sub(report.removed);
+        }
         let last = ChainTip { seq: report.records, hash: *before };
         let from = so_far.last().map_or(first, |segment| segment.place);
         begun_at.insert(chain.clone(), (last, report.removed));
