@@ -5,6 +5,7 @@ mod blocks;
 mod calls;
 mod check;
 mod compare;
+mod damage;
 mod facts;
 mod forget;
 mod key;
@@ -20,11 +21,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
 use self::add::ChainState;
 pub(super) use self::calls::{IndexedRecord, WalkedCalls};
 pub(super) use self::check::{IndexCheck, IndexComparison, IndexPlaces};
+use self::damage::ChainDamage;
 pub(super) use self::facts::RecordNames;
 use self::forget::FileVersion;
 pub(super) use self::key::{call_of, first_key_at, key_of, keys_beginning};
@@ -59,6 +61,8 @@ pub(super) struct RecordIndex {
     legacy: Option<Connection>,
     /// The files about removed records that were read, by chain.
     forgotten: RefCell<HashMap<String, FileVersion>>,
+    /// The damage that was met, by chain.
+    damaged: RefCell<HashMap<String, ChainDamage>>,
 }
 
 /// A record of format 1.
@@ -82,18 +86,9 @@ impl RecordIndex {
             Err(error) => return Err(error),
         };
         let legacy = state.filter(|conn| legacy::is_present(conn).unwrap_or(false));
-        let path = path(data_dir);
-        let conn = connect(&path).or_else(|error| {
-            // Somebody uses it: it is waited for, and not taken away.
-            if state::is_busy(&error) {
-                return Err(error);
-            }
-            tracing::debug!(%error, ?path, "the index of the ledger cannot be used; making another");
-            remove(data_dir);
-            connect(&path).or_else(|_| prepare(Connection::open("")?))
-        });
-        let conn = conn.map_err(|error| failed(data_dir, &error))?;
-        Ok(Self { conn, data_dir: data_dir.to_owned(), storage, legacy, forgotten: RefCell::default() })
+        let conn = shared_or_temporary(data_dir, connect).map_err(|error| failed(data_dir, &error))?;
+        let (forgotten, damaged) = (RefCell::default(), RefCell::default());
+        Ok(Self { conn, data_dir: data_dir.to_owned(), storage, legacy, forgotten, damaged })
     }
 
     /// Returns the index if it exists.
@@ -115,12 +110,19 @@ impl RecordIndex {
     pub(super) fn refresh(&self) -> Result<(), LedgerError> {
         self.forget_removed()?;
         let known = self.known()?;
-        let mut open = BTreeMap::new();
+        let (mut open, mut damages) = (BTreeMap::new(), Vec::new());
         let mut is_new = !self.legacy_records(1)?.is_empty();
         for chain in self.storage.chains()? {
             let (place, is_complete) = known.get(&chain).copied().unwrap_or_default();
             if !is_complete {
                 let state = ChainState::of(&self.data_dir, &chain);
+                if state.is_ended {
+                    let damage = ChainDamage::of(&self.data_dir, &chain, place, state.written);
+                    if self.damaged.borrow().get(&chain) == Some(&damage) {
+                        continue;
+                    }
+                    damages.push((chain.clone(), damage));
+                }
                 let next = self.storage.read(&chain, place).and_then(|mut reader| reader.skip());
                 match next {
                     Ok(next) => {
@@ -133,7 +135,13 @@ impl RecordIndex {
                 }
             }
         }
-        if is_new { self.add(&open) } else { Ok(()) }
+        if is_new {
+            self.add(&open)?;
+            let known = self.known()?;
+            let is_damaged = |chain: &String| known.get(chain).is_some_and(|(_, is_complete)| !is_complete);
+            self.damaged.borrow_mut().extend(damages.into_iter().filter(|(chain, _)| is_damaged(chain)));
+        }
+        Ok(())
     }
 
     /// Returns the text of a record of format 1, by its place in the table.
@@ -224,6 +232,40 @@ pub(super) fn remove(data_dir: &Path) {
 /// Returns the path of the index in a data folder.
 pub(super) fn path(data_dir: &Path) -> PathBuf {
     data_dir.join("index.sqlite")
+}
+
+/// Opens the shared index. One that is damaged or of another format is removed and made again. Where it cannot be used for
+/// another reason, such as a limit of open files, it stays as it is for others, and this reader makes a temporary one.
+pub(super) fn shared_or_temporary(
+    data_dir: &Path,
+    connect: impl Fn(&Path) -> rusqlite::Result<Connection>,
+) -> rusqlite::Result<Connection> {
+    let path = path(data_dir);
+    let error = match connect(&path) {
+        // Somebody uses it: it is waited for.
+        Err(error) if !state::is_busy(&error) => error,
+        opened => return opened,
+    };
+    tracing::debug!(%error, ?path, "the index of the ledger cannot be used");
+    if is_useless(&error) {
+        remove(data_dir);
+        if let Ok(conn) = connect(&path) {
+            return Ok(conn);
+        }
+    }
+    prepare(Connection::open("")?)
+}
+
+/// Reports whether an error says that an index is damaged, no database, of another format, or no regular file.
+fn is_useless(error: &rusqlite::Error) -> bool {
+    match error {
+        rusqlite::Error::InvalidPath(_) | rusqlite::Error::InvalidColumnName(_) => true,
+        // SQLite has no code of its own for a file of a later format.
+        error => matches!(
+            error.sqlite_error_code(),
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::Unknown)
+        ),
+    }
 }
 
 /// Opens the index at a path, which must have our schema or none.

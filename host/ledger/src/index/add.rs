@@ -40,7 +40,7 @@ pub(super) struct ChainState {
     /// The last record that is certainly durable: while a chain is written, what follows may still be replaced.
     pub(super) last: u64,
     /// The number of the last record according to the chain's lock file.
-    written: u64,
+    pub(super) written: u64,
 }
 
 /// The records that are added in one transaction, and the texts that are added after it.

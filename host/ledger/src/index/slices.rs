@@ -220,7 +220,8 @@ mod tests {
         let conn = Connection::open_in_memory().unwrap();
         conn.execute_batch(SCHEMA).unwrap();
         let storage = Arc::new(Segments::new(dir, StorageLimits::default()));
-        RecordIndex { conn, data_dir: dir.to_owned(), storage, legacy: None, forgotten: Default::default() }
+        let (forgotten, damaged) = Default::default();
+        RecordIndex { conn, data_dir: dir.to_owned(), storage, legacy: None, forgotten, damaged }
     }
 
     fn key(number: usize) -> Vec<u8> {

@@ -1,5 +1,8 @@
 //! The index is derived: it can be deleted, is never believed against the records, and needs no right to write.
 
+use portcullis_core::file_stamp::FileStamp;
+use rusqlite::ffi;
+
 use super::*;
 use crate::index;
 
@@ -27,6 +30,58 @@ async fn a_deleted_damaged_or_foreign_index_is_made_again() {
         assert_eq!(records(dir.path()), before);
         assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
     }
+}
+
+/// Another reader may use it, and to make it again takes long.
+#[tokio::test]
+async fn an_index_that_cannot_be_opened_for_a_moment_is_not_removed() {
+    let dir = folder();
+    closed(dir.path(), 5).await;
+    assert_eq!(records(dir.path()).len(), 7);
+    let before = FileStamp::at(&index::path(dir.path())).unwrap();
+    for code in [ffi::SQLITE_CANTOPEN, ffi::SQLITE_IOERR, ffi::SQLITE_FULL, ffi::SQLITE_READONLY, ffi::SQLITE_NOMEM] {
+        let fails = |_: &Path| Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
+        let temporary = index::shared_or_temporary(dir.path(), fails).unwrap();
+        assert_eq!(temporary.path(), Some(""), "{code}");
+        assert_eq!(FileStamp::at(&index::path(dir.path())), Some(before), "{code}");
+    }
+    for code in [ffi::SQLITE_CORRUPT, ffi::SQLITE_NOTADB, ffi::SQLITE_ERROR] {
+        std::fs::write(index::path(dir.path()), "").unwrap();
+        let fails = |_: &Path| Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
+        index::shared_or_temporary(dir.path(), fails).unwrap();
+        assert!(!index::path(dir.path()).exists(), "{code}");
+    }
+}
+
+/// Whoever only reads would wait for whoever adds, and the other way round.
+#[tokio::test]
+async fn a_damaged_chain_is_added_again_only_once_its_file_has_changed() {
+    let dir = folder();
+    closed(dir.path(), 5).await;
+    let chain = chain::all(dir.path()).unwrap().into_iter().next().unwrap();
+    let path = segment::path(dir.path(), &chain, 1);
+    let whole = std::fs::read(&path).unwrap();
+    let mut bytes = whole.clone();
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let reader = index::RecordIndex::open(dir.path(), Arc::new(segments(dir.path()))).unwrap();
+    let count =
+        || -> i64 { reader.connection().query_row("SELECT count(*) FROM events", [], |row| row.get(0)).unwrap() };
+    // The first time it is read up to the damage, and the second time from there on.
+    reader.refresh().unwrap();
+    reader.refresh().unwrap();
+    let good = count();
+    assert!(good < 7, "{good}");
+    let other = index(dir.path());
+    reader.connection().busy_timeout(std::time::Duration::ZERO).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    reader.refresh().unwrap();
+    other.execute_batch("COMMIT").unwrap();
+    // What was damaged may come back.
+    std::fs::write(&path, whole).unwrap();
+    reader.refresh().unwrap();
+    assert_eq!(count(), 7);
 }
 
 #[tokio::test]
