@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use url::Url;
 
 use super::OAuthError;
-use crate::egress::{Egress, EgressError, HttpClient, OutgoingRequest, Reach, shown};
+use crate::egress::{self, Egress, EgressError, HttpClient, OutgoingRequest, Reach, shown};
 
 /// The longest time that a server may take for a complete response. A login keeps a person waiting; a renewal keeps
 /// calls waiting.
@@ -24,6 +24,7 @@ pub(crate) struct OAuthHttp {
     client: HttpClient,
     /// True if servers may be reached without TLS.
     plain: bool,
+    reach: Reach,
 }
 
 impl OAuthHttp {
@@ -33,10 +34,10 @@ impl OAuthHttp {
     /// # Errors
     /// [`EgressError`] if the URL may not be reached, or the system has no certificates to trust.
     pub(crate) fn new(start: &Url, reach: Reach) -> Result<Self, EgressError> {
-        Ok(Self { client: Egress::new().client_for(start, reach)?, plain: start.scheme() == "http" })
+        Ok(Self { client: Egress::new().client_for(start, reach)?, plain: start.scheme() == "http", reach })
     }
 
-    /// Parses a URL that a server named, and checks that it may be requested.
+    /// Parses a URL that a server named, and checks that it may be requested, by the broker or by a browser.
     ///
     /// # Errors
     /// [`OAuthError::Metadata`], which names `said_by` as the server that gave the URL.
@@ -48,11 +49,18 @@ impl OAuthHttp {
         };
         let url = Url::parse(text).map_err(|_| refuse("is no URL"))?;
         match url.scheme() {
-            "https" => Ok(url),
-            "http" if self.plain => Ok(url),
-            "http" => Err(refuse("has no TLS, unlike the source")),
-            _ => Err(refuse("is neither http nor https")),
+            "https" => {}
+            "http" if self.plain => {}
+            "http" => return Err(refuse("has no TLS, unlike the source")),
+            _ => return Err(refuse("is neither http nor https")),
         }
+        // What is shown of it has no password.
+        let refuse = |error: EgressError| {
+            let what = format!("`{}`, which must not be used: {error}", shown(&url));
+            OAuthError::Metadata { url: said_by.to_owned(), what }
+        };
+        egress::check(&url, self.reach).map_err(refuse)?;
+        Ok(url)
     }
 
     /// Requests a JSON document. Returns `None` if there is none (status 4xx).

@@ -54,6 +54,9 @@ async fn a_login_ends_where_metadata_lies() {
             "the code from there is brought to `https://evil.example/token`",
         ),
         (SERVER, json!({ "authorization_endpoint": "javascript:alert(1)" }), "neither http nor https"),
+        (SERVER, json!({ "authorization_endpoint": METADATA }), "it is a cloud metadata address"),
+        (SERVER, json!({ "authorization_endpoint": "https://honest.example@evil.example/x" }), "carries a user name"),
+        (SERVER, json!({ "revocation_endpoint": METADATA }), "it is a cloud metadata address"),
         (SERVER, json!({ "token_endpoint": "file:///etc/passwd" }), "neither http nor https"),
         (SERVER, json!({ "registration_endpoint": METADATA }), "it is a cloud metadata address"),
         (
