@@ -2,6 +2,7 @@
 //! authorization server metadata (RFC 8414, OpenID Connect Discovery).
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use url::Url;
 
 use super::{OAuthError, OAuthHttp};
@@ -80,10 +81,8 @@ pub(crate) async fn resource(
         Some(named) => vec![http.url(named, &shown(url))?],
         None => well_known(url, "oauth-protected-resource"),
     };
-    for place in places {
-        if let Some(raw) = http.get::<RawResource>(&place).await? {
-            return checked_resource(http, url, &place, raw, issuer).map(Some);
-        }
+    if let Some((place, raw)) = first_answer(http, places).await? {
+        return checked_resource(http, url, &place, raw, issuer).map(Some);
     }
     match named {
         Some(_) => Err(OAuthError::Metadata {
@@ -92,6 +91,20 @@ pub(crate) async fn resource(
         }),
         None => Ok(None),
     }
+}
+
+/// Returns the first document at one of these places, with its place. A server may answer anything where it has no
+/// document, such as its start page, so an error counts only if no place has one.
+async fn first_answer<T: DeserializeOwned>(http: &OAuthHttp, places: Vec<Url>) -> Result<Option<(Url, T)>, OAuthError> {
+    let mut first_error = None;
+    for place in places {
+        match http.get(&place).await {
+            Ok(Some(document)) => return Ok(Some((place, document))),
+            Ok(None) => {}
+            Err(error) => first_error = first_error.or(Some(error)),
+        }
+    }
+    first_error.map_or(Ok(None), Err)
 }
 
 fn checked_resource(
@@ -136,10 +149,8 @@ pub(crate) async fn server(
     chosen: bool,
 ) -> Result<AuthorizationServerMetadata, OAuthError> {
     let base = http.url(issuer, issuer)?;
-    for place in server_places(&base) {
-        if let Some(raw) = http.get::<RawServer>(&place).await? {
-            return checked_server(http, (issuer, chosen), &place, raw);
-        }
+    if let Some((place, raw)) = first_answer(http, server_places(&base)).await? {
+        return checked_server(http, (issuer, chosen), &place, raw);
     }
     let what = "does not say how to get tokens from it (RFC 8414, OpenID Connect Discovery)".to_owned();
     Err(OAuthError::Answer { url: shown(&base), what })

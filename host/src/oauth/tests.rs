@@ -38,6 +38,29 @@ async fn a_person_logs_in_once_and_the_token_is_sent() {
     assert_eq!(registered["redirect_uris"], json!([authorized.get("redirect_uri").unwrap()]));
 }
 
+/// Servers answer with their start page, or fail, where they have no document.
+#[tokio::test]
+async fn a_guessed_place_that_answers_something_else_does_not_end_the_search() {
+    use axum::response::IntoResponse as _;
+    for path in ["/.well-known/oauth-authorization-server", "/.well-known/oauth-protected-resource/mcp"] {
+        for answers in [axum::http::StatusCode::OK, axum::http::StatusCode::BAD_GATEWAY] {
+            let world = World::new(move |seen, base| match seen.path.as_str() {
+                // The challenge names no place.
+                "/mcp" if seen.bearer.is_none() => {
+                    let challenge = [(axum::http::header::WWW_AUTHENTICATE, "Bearer")];
+                    Some((axum::http::StatusCode::UNAUTHORIZED, challenge).into_response())
+                }
+                asked if asked == path => Some((answers, "<html>").into_response()),
+                "/.well-known/openid-configuration" => Some(server(base, &json!({}))),
+                "/.well-known/oauth-protected-resource" => Some(world::resource(base, &json!({}))),
+                _ => None,
+            })
+            .await;
+            assert_eq!(world.login("").await.unwrap().issuer, world.base(), "{path} {answers}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_client_is_the_configured_one_else_the_document_else_a_new_one() {
     let document = "https://client.example/portcullis.json";
