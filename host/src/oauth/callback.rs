@@ -2,6 +2,7 @@
 //! 7.3).
 
 use std::convert::Infallible;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +35,9 @@ const MAX_CONNECTIONS: usize = 16;
 /// The longest time that the delivery of the last page to the browser may take.
 const LAST_PAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The pause after accepting failed, which it does when no descriptors are left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 const PATH: &str = "/callback";
 
 /// A listener for the answer to one login.
@@ -59,7 +63,7 @@ impl Callback {
             let address = listener.local_addr()?;
             Ok(Self { listener, address })
         };
-        bound.await.map_err(|error: std::io::Error| {
+        bound.await.map_err(|error: io::Error| {
             let port = port.map_or_else(|| "a port".to_owned(), |port| format!("port {port}"));
             OAuthError::Source(format!("cannot listen on {port} of 127.0.0.1: {error}; name another with `--port`"))
         })
@@ -73,6 +77,14 @@ impl Callback {
     /// Waits for the answer to the request that carried `state`. An answer with another state is rejected, and the wait
     /// continues.
     pub(crate) async fn wait(self, state: &str) -> Result<CallbackParameters, OAuthError> {
+        self.wait_with(state, TcpListener::accept).await
+    }
+
+    async fn wait_with(
+        self,
+        state: &str,
+        accept: impl AsyncFn(&TcpListener) -> io::Result<(TcpStream, SocketAddr)>,
+    ) -> Result<CallbackParameters, OAuthError> {
         let mut connections = JoinSet::new();
         let (found, mut arrivals) = mpsc::channel(1);
         let page = Arc::new(Page { host: self.address.to_string(), state: state.to_owned(), found });
@@ -80,9 +92,10 @@ impl Callback {
             loop {
                 tokio::select! {
                     Some(parameters) = arrivals.recv() => return parameters,
-                    Ok((stream, _)) = self.listener.accept(), if connections.len() < MAX_CONNECTIONS => {
-                        connections.spawn(serve(Arc::clone(&page), stream));
-                    }
+                    accepted = accept(&self.listener), if connections.len() < MAX_CONNECTIONS => match accepted {
+                        Ok((stream, _)) => drop(connections.spawn(serve(Arc::clone(&page), stream))),
+                        Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+                    },
                     Some(_) = connections.join_next(), if !connections.is_empty() => {}
                 }
             }
@@ -163,7 +176,35 @@ fn page(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_connection_that_could_not_be_accepted_does_not_end_the_wait() {
+        let callback = Callback::bind(None).await.unwrap();
+        let (address, failed) = (callback.address, AtomicBool::new(false));
+        let accept = async |listener: &TcpListener| match failed.swap(true, Ordering::Relaxed) {
+            true => listener.accept().await,
+            false => Err(io::Error::from_raw_os_error(24)),
+        };
+        let browser = async {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let request = format!("GET /callback?code=c&state=s3cret HTTP/1.1\r\nhost: {address}\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut page = String::new();
+            stream.read_to_string(&mut page).await.unwrap();
+            page
+        };
+        let both = async { tokio::join!(callback.wait_with("s3cret", accept), browser) };
+        let (arrived, page) = tokio::time::timeout(Duration::from_secs(30), both).await.unwrap();
+        assert_eq!(arrived.unwrap().code.as_deref(), Some("c"));
+        assert!(page.contains("has received the answer"), "{page}");
+    }
 
     #[test]
     fn only_the_answer_with_our_state_is_read() {
