@@ -58,9 +58,9 @@ pub async fn login(
 ) -> Result<LoginOutcome, OAuthError> {
     let target = Target::of(config, source)?;
     let logins = Logins::new(&config.data_dir);
-    let open = target.probe(config).await?;
+    let (open, met) = target.probe(config).await?;
     let record = logins.read(source, target.url).unwrap_or_else(|_| LoginRecord::new(source, target.url));
-    let challenge = record.challenge.unwrap_or_default();
+    let challenge = met.or(record.challenge).unwrap_or_default();
     let resource = target.resource(&challenge, open && record.login.is_none()).await?;
     let server = metadata::server(&target.http, &resource.issuer, target.oauth.issuer.is_some()).await?;
     let before = record.login.filter(|login| login.issuer == server.issuer);
@@ -137,17 +137,18 @@ impl<'a> Target<'a> {
         Ok(Self { source, url, oauth, http: OAuthHttp::new(url, reach)? })
     }
 
-    /// Discovers the source, so that it sends its challenge. Returns true if that works without a login.
-    async fn probe(&self, config: &Config) -> Result<bool, OAuthError> {
+    /// Discovers the source, so that it sends its challenge. Returns whether that works without a further login, and the
+    /// challenge.
+    async fn probe(&self, config: &Config) -> Result<(bool, Option<Challenge>), OAuthError> {
         let secrets = SecretStore::open(&config.data_dir)?;
-        let Endpoint::Url { headers, .. } = &self.source.endpoint else { return Ok(false) };
+        let Endpoint::Url { headers, .. } = &self.source.endpoint else { return Ok((false, None)) };
         let given = GivenValues::new(headers, &secrets);
         given.read()?;
         let source = HttpSource::new(self.source, given, &config.data_dir, Arc::new(|_| {}));
         let source = source.map_err(|error| OAuthError::Source(error.to_string()))?;
         let met = source.discover(&(std::sync::Arc::new(NoClient) as _)).await;
         source.close().await;
-        Ok(met.is_ok())
+        Ok((met.is_ok(), source.challenge()))
     }
 
     /// Returns the source's description of itself. A source without one is its own authorization server (MCP

@@ -34,6 +34,8 @@ pub(crate) struct Bearer {
     logins: Logins,
     http: OAuthHttp,
     held: Mutex<Held>,
+    /// The last challenge of the source, whether or not it is stored.
+    challenge: Mutex<Option<Challenge>>,
     /// Locked by the task that renews the login.
     turn: tokio::sync::Mutex<()>,
 }
@@ -44,6 +46,8 @@ struct Held {
     /// logout, by any process.
     stamp: Option<FileStamp>,
     login: Option<Login>,
+    /// If `login` could not be written and is newer than the file: the time from which the next attempt is made.
+    write_at: Option<Instant>,
     /// The reason why the last renewal failed, and the time until which none is attempted.
     problem: Option<(String, Instant)>,
 }
@@ -79,6 +83,7 @@ impl Bearer {
             logins: Logins::new(data_dir),
             http: OAuthHttp::new(url, reach)?,
             held: Mutex::default(),
+            challenge: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
         }))
     }
@@ -86,6 +91,10 @@ impl Bearer {
     /// Returns the token to send, if somebody has logged in. Cancellation safe: a renewal that has begun continues.
     pub(crate) async fn token(self: &Arc<Self>) -> Option<SecretString> {
         let login = self.login()?;
+        if self.write_is_due() {
+            let this = Arc::clone(self);
+            tokio::spawn(async move { this.write_held().await });
+        }
         let expires = login.expires_at.is_some_and(|at| at - MARGIN <= Timestamp::now().as_second());
         if !expires || login.refresh.is_none() {
             return Some(login.access);
@@ -121,6 +130,11 @@ impl Bearer {
         instead
     }
 
+    /// Returns the last challenge of the source that could not be met.
+    pub(crate) fn challenge(&self) -> Option<Challenge> {
+        self.challenge.lock().clone()
+    }
+
     /// Returns what a person does about a refusal, or `None` if a login would not help.
     pub(crate) fn advice(&self, response: &Response) -> Option<String> {
         let challenge = Challenge::of(response.headers()).unwrap_or_default();
@@ -136,9 +150,10 @@ impl Bearer {
         Some(advice)
     }
 
-    /// Waits up to [`CLOSE_DEADLINE`] for a renewal in progress, since its result must be stored.
+    /// Waits up to [`CLOSE_DEADLINE`] for a renewal in progress, since its result must be stored, and for the last attempt
+    /// to store a result that could not be stored before.
     pub(crate) async fn finish_renewal(&self) {
-        let _ = tokio::time::timeout(CLOSE_DEADLINE, self.turn.lock()).await;
+        let _ = tokio::time::timeout(CLOSE_DEADLINE, self.write_held()).await;
     }
 
     /// Returns the login, reading the file again if it has changed.
@@ -153,7 +168,7 @@ impl Bearer {
                 Ok(None) => held.problem.take(),
                 Ok(Some(_)) => None,
             };
-            *held = Held { stamp, login: read.ok().flatten(), problem };
+            *held = Held { stamp, login: read.ok().flatten(), write_at: None, problem };
         }
         held.login.clone()
     }
@@ -185,12 +200,10 @@ impl Bearer {
 
     /// Renews the login that `sent` belongs to, unless another process has done so.
     async fn exchange(&self, sent: &SecretString) -> Result<SecretString, OAuthError> {
-        let url = self.url.clone();
-        let locked = self.stored(move |logins, source| Ok((logins.lock(source)?, logins.read(source, &url)?)));
-        let (_lock, mut record) = locked.await?;
-        let Some(login) = record.login.take() else {
-            return Err(OAuthError::Source("nobody is logged in any more".to_owned()));
-        };
+        let nobody = || OAuthError::Source("nobody is logged in any more".to_owned());
+        let (_lock, record) = self.locked().await?;
+        let mut record = record.ok_or_else(nobody)?;
+        let login = record.login.take().ok_or_else(nobody)?;
         if login.access.expose_secret() != sent.expose_secret() {
             return Ok(login.access);
         }
@@ -218,11 +231,61 @@ impl Bearer {
         let access = login.access.clone();
         record.login = Some(login.clone());
         record.challenge = None;
-        if let Err(error) = self.stored(move |logins, source| logins.write(source, &record)).await {
+        let written = self.stored(move |logins, source| logins.write(source, &record)).await;
+        let write_at = written.is_err().then(|| Instant::now() + RENEWAL_BACKOFF);
+        if let Err(error) = written {
             tracing::error!(source = %self.source, %error, "a renewed login is held in memory only");
         }
-        *self.held() = Held { stamp: self.stamp(), login: Some(login), problem: None };
+        *self.held() = Held { stamp: self.stamp(), login: Some(login), write_at, problem: None };
         Ok(access)
+    }
+
+    /// Locks the stored record and reads it; `None` is a record for another URL. Its login is the held one if that could
+    /// not be written and nobody has changed the file since: the refresh token in the file is used up then.
+    async fn locked(&self) -> Result<(std::fs::File, Option<LoginRecord>), OAuthError> {
+        let url = self.url.clone();
+        let locked = self.stored(move |logins, source| Ok((logins.lock(source)?, logins.read_own(source, &url)?)));
+        let (lock, mut record) = locked.await?;
+        if let (Some(record), Some(login)) = (&mut record, self.unwritten()) {
+            record.login = Some(login);
+        }
+        Ok((lock, record))
+    }
+
+    /// Returns the held login if it is newer than the file.
+    fn unwritten(&self) -> Option<Login> {
+        let stamp = self.stamp();
+        let held = self.held();
+        held.login.clone().filter(|_| held.write_at.is_some() && held.stamp == stamp)
+    }
+
+    /// Reports whether the held login is to be written now. It is so once for each attempt.
+    fn write_is_due(&self) -> bool {
+        let now = Instant::now();
+        let mut held = self.held();
+        let due = held.write_at.is_some_and(|at| at <= now);
+        if due {
+            held.write_at = Some(now + RENEWAL_BACKOFF);
+        }
+        due
+    }
+
+    /// Writes the held login if that failed before, so that other brokers and the next one find it.
+    async fn write_held(&self) {
+        let _turn = self.turn.lock().await;
+        if self.unwritten().is_none() {
+            return;
+        }
+        let Ok((_lock, Some(record))) = self.locked().await else { return };
+        // Another process may have stored a login meanwhile.
+        if self.unwritten().is_none() {
+            return;
+        }
+        if self.stored(move |logins, source| logins.write(source, &record)).await.is_ok() {
+            let stamp = self.stamp();
+            let mut held = self.held();
+            (held.stamp, held.write_at) = (stamp, None);
+        }
     }
 
     /// Works with the stored logins, where that may wait for the disk and for other processes.
@@ -235,21 +298,21 @@ impl Bearer {
         Ok(done.map_err(|error| OAuthError::Source(error.to_string()))??)
     }
 
-    /// Stores the server's challenge for the next login.
+    /// Stores the server's challenge for the next login, beside the login that there is. A record that cannot be read now,
+    /// or is for another URL, may hold a login and stays as it is.
     async fn store_challenge(&self, challenge: Challenge) {
-        let url = self.url.clone();
-        let noted = self.stored(move |logins, source| {
-            let _lock = logins.lock(source)?;
-            // An unreadable record holds nothing of use, and a login replaces it.
-            let mut record = logins.read(source, &url).unwrap_or_else(|_| LoginRecord::new(source, &url));
-            if record.challenge.as_ref() == Some(&challenge) {
+        *self.challenge.lock() = Some(challenge.clone());
+        let noted = async {
+            let (_lock, record) = self.locked().await?;
+            let Some(mut record) = record.filter(|record| record.challenge.as_ref() != Some(&challenge)) else {
                 return Ok(());
-            }
+            };
             record.challenge = Some(challenge);
-            logins.write(source, &record)
-        });
+            self.stored(move |logins, source| logins.write(source, &record)).await
+        };
+        let noted: Result<(), OAuthError> = noted.await;
         // A failure does little harm: the login asks the server for its challenge again.
-        if let Err(error) = noted.await {
+        if let Err(error) = noted {
             tracing::debug!(source = %self.source, %error, "the challenge of a server could not be stored");
         }
     }

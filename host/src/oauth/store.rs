@@ -94,8 +94,14 @@ impl Logins {
     /// Returns the record of a source at exactly this URL. It is empty for another URL: tokens of one server are not
     /// sent to another.
     pub(crate) fn read(&self, source: &SourceName, url: &Url) -> Result<LoginRecord, SecretError> {
-        let kept = self.kept(source)?.filter(|record| record.url == url.as_str());
-        Ok(kept.unwrap_or_else(|| LoginRecord::new(source, url)))
+        Ok(self.read_own(source, url)?.unwrap_or_else(|| LoginRecord::new(source, url)))
+    }
+
+    /// Returns the record of a source at exactly this URL, an empty one if the source has none, or `None` if the record is
+    /// for another URL.
+    pub(crate) fn read_own(&self, source: &SourceName, url: &Url) -> Result<Option<LoginRecord>, SecretError> {
+        let kept = self.kept(source)?.unwrap_or_else(|| LoginRecord::new(source, url));
+        Ok(Some(kept).filter(|record| record.url == url.as_str()))
     }
 
     fn kept(&self, source: &SourceName) -> Result<Option<LoginRecord>, SecretError> {

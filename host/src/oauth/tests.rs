@@ -144,6 +144,41 @@ async fn a_login_is_sealed_private_and_for_one_address() {
     world.discover().await.unwrap();
 }
 
+/// A URL that is configured by mistake, or a file that cannot be opened for a moment, costs nobody their login.
+#[tokio::test]
+async fn a_refusal_takes_no_login_away_that_is_for_another_url_or_cannot_be_read() {
+    let (world, other) = (World::friendly().await, World::friendly().await);
+    world.login("").await.unwrap();
+    let config = world.config("");
+    let file = config.data_dir.join("logins/web.login");
+    let kept = std::fs::read(&file).unwrap();
+    let url = |world: &World| url::Url::parse(&format!("{}/mcp", world.base())).unwrap();
+    let refused = async |at: &World| {
+        let bearer = Bearer::new(&web(), &url(at), crate::egress::Reach::Private, &config.data_dir).unwrap();
+        let response = reqwest::Client::builder().no_proxy().build().unwrap().post(url(at)).send().await.unwrap();
+        assert_eq!(response.status(), 401);
+        assert!(bearer.refused(&response, None).await.is_none());
+        assert!(bearer.challenge().is_some());
+    };
+    refused(&other).await;
+    assert_eq!(std::fs::read(&file).unwrap(), kept);
+    let key = config.data_dir.join("logins/key");
+    std::fs::rename(&key, key.with_extension("away")).unwrap();
+    refused(&world).await;
+    std::fs::rename(key.with_extension("away"), &key).unwrap();
+    assert_eq!(std::fs::read(&file).unwrap(), kept);
+    assert!(store::Logins::new(&config.data_dir).read(&web(), &url(&world)).unwrap().login.is_some());
+
+    // A person who logs in at the new URL is led by its challenge all the same.
+    let [text, path] = [
+        format!("[sources.web]\nurl = \"{}\"\ndangerous-allow-private = true\n", url(&other)),
+        world.place.path().join("portcullis.toml").display().to_string(),
+    ];
+    let moved = crate::config::Config::parse(&text, path.as_ref()).unwrap();
+    let browse = |address: &str| drop(tokio::spawn(world::browse(address.to_owned())));
+    assert_eq!(crate::login::login(&moved, &web(), None, browse).await.unwrap().issuer, other.base());
+}
+
 #[tokio::test]
 async fn a_login_that_the_source_cannot_use_is_refused_with_the_reason() {
     let status = |status: axum::http::StatusCode| Some(axum::response::IntoResponse::into_response(status));

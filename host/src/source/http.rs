@@ -13,6 +13,8 @@ use super::supervised::{Connector, SupervisedSource, SupervisionConfig};
 use super::{Discovery, GivenValues, SourceError};
 use crate::call::Cause;
 use crate::config::{Endpoint, HttpTransportKind, OWN_HEADERS, SourceConfig};
+#[cfg(feature = "oauth")]
+use crate::egress::Challenge;
 use crate::egress::{Egress, EgressError, Reach, shown};
 use crate::ledger::EventCallback;
 use crate::name::SourceName;
@@ -76,6 +78,12 @@ impl HttpSource {
         let (transport_kind, limit) = (*transport_kind, config.max_message);
         let server = RemoteServer { access, given, transport_kind, limit, speaks_sse: AtomicBool::new(false) };
         Ok(Self::of(SupervisionConfig::of(config, record), server))
+    }
+
+    /// Returns the last challenge of the source that no login could meet.
+    #[cfg(feature = "oauth")]
+    pub(crate) fn challenge(&self) -> Option<Challenge> {
+        self.connector().access.bearer.as_ref().and_then(|bearer| bearer.challenge())
     }
 }
 

@@ -120,6 +120,12 @@ impl<D: Connector> SupervisedSource<D> {
         Self { state: Arc::new(SupervisorState::new(supervision, connector)) }
     }
 
+    /// Returns what makes the connections.
+    #[cfg(feature = "oauth")]
+    pub(super) fn connector(&self) -> &D {
+        &self.state.connector
+    }
+
     /// Returns the parts that tests change, before anything is connected.
     #[cfg(test)]
     pub(super) fn tune(&mut self) -> &mut SupervisorState<D> {

@@ -133,6 +133,62 @@ async fn a_failed_renewal_is_not_repeated_for_each_of_many_calls() {
     );
 }
 
+/// Nothing can be written while the lock of the key is a folder, as on a full disk; everything can be read.
+#[tokio::test]
+async fn a_renewed_login_that_could_not_be_written_is_renewed_itself_and_written_later() {
+    let world = World::friendly().await;
+    at_its_end(&world).await;
+    world.state.lock().unwrap().lasts = 0;
+    let logins = store::Logins::new(&world.config("").data_dir);
+    let url = url::Url::parse(&format!("{}/mcp", world.base())).unwrap();
+    let stored = || logins.read(&web(), &url).unwrap().login.unwrap().access.expose_secret().to_owned();
+    let lock = logins.file(&web()).with_file_name("key.lock");
+    std::fs::remove_file(&lock).unwrap();
+    std::fs::create_dir(&lock).unwrap();
+    let bearer = bearer(&world);
+    for renewed in ["access-2-s3cret", "access-3-s3cret"] {
+        assert_eq!(bearer.token().await.unwrap().expose_secret(), renewed);
+    }
+    world.state.lock().unwrap().lasts = 3600;
+    assert_eq!(bearer.token().await.unwrap().expose_secret(), "access-4-s3cret");
+    assert_eq!(stored(), "access-1-s3cret");
+
+    std::fs::remove_dir(&lock).unwrap();
+    tokio::time::pause();
+    tokio::time::advance(std::time::Duration::from_secs(11)).await;
+    tokio::time::resume();
+    assert_eq!(bearer.token().await.unwrap().expose_secret(), "access-4-s3cret");
+    let written = async {
+        while stored() != "access-4-s3cret" {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), written).await.expect("it is written");
+    assert_eq!(world.asked("/token").len(), 4);
+}
+
+#[tokio::test]
+async fn a_login_that_could_not_be_written_is_written_at_the_end_and_replaces_none_of_another_process() {
+    for other in [false, true] {
+        let world = World::friendly().await;
+        at_its_end(&world).await;
+        let logins = store::Logins::new(&world.config("").data_dir);
+        let url = url::Url::parse(&format!("{}/mcp", world.base())).unwrap();
+        let lock = logins.file(&web()).with_file_name("key.lock");
+        std::fs::remove_file(&lock).unwrap();
+        std::fs::create_dir(&lock).unwrap();
+        let bearer = bearer(&world);
+        assert_eq!(bearer.token().await.unwrap().expose_secret(), "access-2-s3cret");
+        std::fs::remove_dir(&lock).unwrap();
+        if other {
+            world.login("").await.unwrap();
+        }
+        bearer.finish_renewal().await;
+        let stored = logins.read(&web(), &url).unwrap().login.unwrap();
+        assert_eq!(stored.access.expose_secret(), if other { "access-3-s3cret" } else { "access-2-s3cret" });
+    }
+}
+
 /// While the renewed login cannot be written, because another process makes a key, the only thread of the runtime
 /// serves other tasks: otherwise the task that ends the wait could not run.
 #[tokio::test]
