@@ -92,10 +92,15 @@ impl<'a> Execution<'a> {
         };
         // Not before: the questions are still open if a person has to agree to the request first.
         if self.request.method == Method::TasksUpdate && !self.resumed {
-            match Box::pin(self.take_task_answers()).await {
-                Ok(true) => {}
-                Ok(false) => return ControlFlow::Continue(None),
-                Err(withheld) => return ControlFlow::Break(AttemptResult::answered(withheld)),
+            let next = match Box::pin(self.take_task_answers()).await {
+                Ok(true) => None,
+                Ok(false) => Some(ControlFlow::Continue(None)),
+                Err(withheld) => Some(ControlFlow::Break(AttemptResult::answered(withheld))),
+            };
+            if let Some(next) = next {
+                let cause = "the gate changed or withheld an answer that the request brought";
+                let _ = Box::pin(ticket.release(Outcome::NotSent(cause.into()))).await;
+                return next;
             }
         }
         let (session, peer, upstream) = (self.request.session, &self.request.peer, &self.target.upstream);

@@ -40,7 +40,7 @@ struct FlowRules {
     private_labels: Vec<String>,
 }
 
-/// Whether text that reads like an instruction to a model is a reason to ask.
+/// The choice whether text that reads like an instruction to a model is a reason to ask.
 #[derive(Deserialize, Clone, Copy, Default, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 enum Instructions {
