@@ -266,6 +266,7 @@ impl SourceBuilder<'_> {
     }
 
     /// Returns the values that the source is given. All of their secrets are set, now.
+    #[cfg(any(feature = "process", feature = "remote"))]
     fn given(&self, listed: &BTreeMap<String, ConfigValue>) -> Result<GivenValues, BuildError> {
         let given = GivenValues::new(listed, self.parts.secrets);
         self.read(&given)?;
