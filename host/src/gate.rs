@@ -244,15 +244,7 @@ impl Gate {
         input: &GateInput<'_>,
         trail: &mut DecisionTrail,
     ) -> Result<PassedCall, CallRefusal> {
-        // Duplicate keys mean one thing to a policy and another to a source.
-        let unknown = ambiguity::check(&call.method, call.params.as_json())
-            .map_err(|why| CallRefusal::quoting("params-ambiguous", format!("the parameters are ambiguous: {why}")))?;
-        if !unknown.is_empty() {
-            *call = Arc::new(call.without(&unknown));
-        }
-        check_canonical(&call.arguments).map_err(|error| {
-            CallRefusal::quoting("arguments-ambiguous", format!("the arguments are ambiguous: {error}"))
-        })?;
+        make_unambiguous(call)?;
         if !input.resumed {
             self.approvals.check_state(call)?;
         }
@@ -351,6 +343,18 @@ struct PassedCall {
     flow: Option<Arc<TracedCall>>,
     /// The call as its source gets it, if placeholders stand for values in its arguments.
     revealed: Option<Arc<Call>>,
+}
+
+/// Takes away members that the method does not have, and refuses what means one thing to a policy and another to a
+/// source, such as duplicate keys.
+fn make_unambiguous(call: &mut Arc<Call>) -> Result<(), CallRefusal> {
+    let unknown = ambiguity::check(&call.method, call.params.as_json())
+        .map_err(|why| CallRefusal::quoting("params-ambiguous", format!("the parameters are ambiguous: {why}")))?;
+    if !unknown.is_empty() {
+        *call = Arc::new(call.without(&unknown));
+    }
+    check_canonical(&call.arguments)
+        .map_err(|error| CallRefusal::quoting("arguments-ambiguous", format!("the arguments are ambiguous: {error}")))
 }
 
 /// Returns the information flow of a call in the form that plugins get it.

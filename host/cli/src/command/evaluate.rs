@@ -26,7 +26,7 @@ use serde_json::json;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
-use crate::bundle;
+use crate::bundle::{self, Bundle};
 use crate::cli::GlobalArgs;
 use crate::output;
 use crate::{report, runtime};
@@ -183,32 +183,12 @@ pub(crate) async fn evaluate(
         Some(named) => Some(update_osv::build_for(&folder_path, named)?),
         None => update_osv::file(),
     };
-    let mut candidate = candidate(&replaced, &folder_path, idle, osv.clone())?;
-    let mut about = Vec::new();
+    let mut candidate = candidate(&replaced, &folder_path, idle, osv)?;
     if let Some(bundle) = &bundle {
         candidate.source.cell.read.push(bundle.folder.clone());
         candidate.variables.clone_from(&bundle.variables);
-        about.clone_from(&bundle.about);
     }
-    let (mut inside, mut review) = match observe::prepare(&candidate).await {
-        Ok((inside, Some((package, provenance)))) => {
-            let mut review = package_review::look(&package.folder, Some(&package.name), osv.as_deref())?;
-            package_review::look_at_lock(&package, &mut review);
-            package_review::compare_with_pins(&package, config, &mut review.known);
-            package_review::say_provenance(&package, &provenance, &mut review.known);
-            (inside, review)
-        }
-        Ok((inside, None)) if bundle.is_none() => (inside, PackageReview::of_no_package()),
-        Ok((inside, None)) => (inside, PackageReview::default()),
-        Err(CellError::Malicious { record, database, .. }) => (Vec::new(), package_review::refused(&record, &database)),
-        Err(error) => return Err(error.into()),
-    };
-    if let Some(bundle) = &bundle {
-        review.take_in(package_review::look(&bundle.folder, None, osv.as_deref())?);
-        review.known.unchecked.push("who made the bundle: a signature is not verified".to_owned());
-        inside.push(bundle.folder.clone());
-    }
-    review.known.about.splice(0..0, about);
+    let ReviewedFiles { inside, review } = review_files(&candidate, bundle.as_ref(), config).await?;
     let observations = match review.malicious {
         true => Vec::new(),
         false => {
@@ -223,6 +203,42 @@ pub(crate) async fn evaluate(
     let facts = SourceFacts { named, inside, home: home() };
     let (command, known) = (command.to_vec(), review.known);
     judged(move || Evaluation::of(&command, &observations, EvaluationTarget::Program(&facts), known)).await
+}
+
+/// What the server is made of, before it has run.
+struct ReviewedFiles {
+    /// The paths that the cell opens for the program itself.
+    inside: Vec<PathBuf>,
+    review: PackageReview,
+}
+
+/// Installs the server's package, if it has one, and reviews it and the bundle without running either.
+async fn review_files(
+    candidate: &Candidate,
+    bundle: Option<&Bundle>,
+    config: Option<&Path>,
+) -> anyhow::Result<ReviewedFiles> {
+    let osv = candidate.osv.as_deref();
+    let (mut inside, mut review) = match observe::prepare(candidate).await {
+        Ok((inside, Some((package, provenance)))) => {
+            let mut review = package_review::look(&package.folder, Some(&package.name), osv)?;
+            package_review::look_at_lock(&package, &mut review);
+            package_review::compare_with_pins(&package, config, &mut review.known);
+            package_review::say_provenance(&package, &provenance, &mut review.known);
+            (inside, review)
+        }
+        Ok((inside, None)) if bundle.is_none() => (inside, PackageReview::of_no_package()),
+        Ok((inside, None)) => (inside, PackageReview::default()),
+        Err(CellError::Malicious { record, database, .. }) => (Vec::new(), package_review::refused(&record, &database)),
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(bundle) = bundle {
+        review.take_in(package_review::look(&bundle.folder, None, osv)?);
+        review.known.unchecked.push("who made the bundle: a signature is not verified".to_owned());
+        review.known.about.splice(0..0, bundle.about.iter().cloned());
+        inside.push(bundle.folder.clone());
+    }
+    Ok(ReviewedFiles { inside, review })
 }
 
 /// Judges on a separate thread, so that a signal ends the command meanwhile.

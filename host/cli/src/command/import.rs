@@ -284,15 +284,15 @@ fn to_learn(proposed: &Proposed, file: &Path) -> anyhow::Result<Vec<String>> {
     Ok(started.map(command).collect())
 }
 
-fn report(
+/// Returns the commands and steps that are left after the import, in their order.
+fn left_to_do(
     args: &Args,
     global: &GlobalArgs,
     file: &Path,
     proposed: Option<&Proposed>,
     collected: &Collected,
     stored: &[String],
-) -> anyhow::Result<ExitCode> {
-    let shown = escape_hidden(&file.to_string_lossy()).into_owned();
+) -> anyhow::Result<Vec<String>> {
     let missing: Vec<&WantedSecret> =
         collected.secrets.iter().filter(|secret| !stored.contains(&secret.name)).collect();
     let mut to_do: Vec<String> = Vec::new();
@@ -300,7 +300,7 @@ fn report(
         let origins = collected.origins.join(", ");
         to_do.push(format!(
             "portcullis trust {}    # shows what comes from {origins}, which somebody else may have written",
-            shell_word(&shown)
+            shell_word(&escape_hidden(&file.to_string_lossy()))
         ));
     }
     to_do.extend(
@@ -317,6 +317,19 @@ fn report(
     to_do.extend(collected.files.iter().map(|from| {
         format!("remove these servers from {from}    # until then the client starts them itself, without a cell")
     }));
+    Ok(to_do)
+}
+
+fn report(
+    args: &Args,
+    global: &GlobalArgs,
+    file: &Path,
+    proposed: Option<&Proposed>,
+    collected: &Collected,
+    stored: &[String],
+) -> anyhow::Result<ExitCode> {
+    let shown = escape_hidden(&file.to_string_lossy()).into_owned();
+    let to_do = left_to_do(args, global, file, proposed, collected, stored)?;
     if global.json {
         let secrets = collected.secrets.iter().map(
             |secret| json!({ "name": secret.name, "origin": secret.origin, "stored": stored.contains(&secret.name) }),

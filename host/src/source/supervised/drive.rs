@@ -229,33 +229,59 @@ async fn announce<D: Connector>(state: &SupervisorState<D>, slot: &ConnectionSlo
     }
 }
 
-/// Watches a connection until it has ended. Reports whether it was closed because it was idle.
+/// Keeps a connection until it has ended, and puts it away. Reports whether it was closed because it was idle.
 async fn keep<D: Connector>(state: &SupervisorState<D>, slot: &ConnectionSlot, connection: Arc<Connection>) -> bool {
+    let WatchEnd { event, why, answers_nothing } = watch(state, slot, &connection).await;
+    slot.ended(event, &why);
+    if answers_nothing {
+        // No answer is on its way, and the next process may need what this one holds.
+        connection.mcp.close().await;
+        return false;
+    }
+    retire_later(state, connection);
+    event == ConnectionEvent::Closed
+}
+
+/// The end of a connection, as its driver saw it.
+struct WatchEnd {
+    event: ConnectionEvent,
+    why: Cause,
+    /// True if the source answered neither requests nor a ping.
+    answers_nothing: bool,
+}
+
+impl WatchEnd {
+    fn new(event: ConnectionEvent, why: Cause) -> Self {
+        Self { event, why, answers_nothing: false }
+    }
+}
+
+/// Watches a connection until it has ended, or has to be ended.
+async fn watch<D: Connector>(state: &SupervisorState<D>, slot: &ConnectionSlot, connection: &Connection) -> WatchEnd {
     let (mut silences, mut late) = (0, 0);
     let mut next_ping = Instant::now() + KEEPALIVE;
     // The connection of an eager source is kept even without a session.
     let may_close = !state.is_kept(slot);
-    let mut dead = false;
-    let (event, why) = loop {
+    loop {
         let idle_from = if slot.must_stay() { Instant::now() } else { connection.mcp.used() };
         tokio::select! {
             biased;
             ConnectionEnd { why, expired } = connection.mcp.ended() => {
-                break (if expired { ConnectionEvent::Expired } else { ConnectionEvent::Lost }, why);
+                return WatchEnd::new(if expired { ConnectionEvent::Expired } else { ConnectionEvent::Lost }, why);
             }
             requests = connection.mcp.timed_out(late) => {
                 late = requests;
                 let why = Cause::own(format!("{requests} requests in a row had no answer in time"));
                 slot.noticed(ConnectionEvent::TimedOut(requests), &why);
                 if slot.is_doubted() {
-                    match ping(state, &connection).await {
+                    match ping(state, connection).await {
                         None => {
                             late = 0;
                             slot.noticed(ConnectionEvent::Answered, &"it answered a ping: it is slow".into());
                         }
                         Some(silence) => {
-                            dead = true;
-                            break (ConnectionEvent::Lost, silence.under("; ").under(why.to_string()));
+                            let why = silence.under("; ").under(why.to_string());
+                            return WatchEnd { event: ConnectionEvent::Lost, why, answers_nothing: true };
                         }
                     }
                 }
@@ -263,11 +289,11 @@ async fn keep<D: Connector>(state: &SupervisorState<D>, slot: &ConnectionSlot, c
             () = sleep_until(idle_from + state.supervision.idle), if may_close => {
                 if !slot.must_stay() && connection.mcp.used().elapsed() >= state.supervision.idle {
                     let why = format!("not used for {} s", state.supervision.idle.as_secs_f32());
-                    break (ConnectionEvent::Closed, Cause::own(why));
+                    return WatchEnd::new(ConnectionEvent::Closed, Cause::own(why));
                 }
             }
             () = sleep_until(next_ping), if state.supervision.remote => {
-                match ping(state, &connection).await {
+                match ping(state, connection).await {
                     None => {
                         silences = 0;
                         slot.noticed(ConnectionEvent::Answered, &"it answers again".into());
@@ -275,7 +301,7 @@ async fn keep<D: Connector>(state: &SupervisorState<D>, slot: &ConnectionSlot, c
                     Some(why) => {
                         silences += 1;
                         if silences >= MAX_SILENCES {
-                            break (ConnectionEvent::Lost, why);
+                            return WatchEnd::new(ConnectionEvent::Lost, why);
                         }
                         slot.noticed(ConnectionEvent::Silent, &why);
                     }
@@ -283,14 +309,11 @@ async fn keep<D: Connector>(state: &SupervisorState<D>, slot: &ConnectionSlot, c
                 next_ping = Instant::now() + KEEPALIVE;
             }
         }
-    };
-    slot.ended(event, &why);
-    if dead {
-        // No answer is on its way, and the next process may need what this one holds.
-        connection.mcp.close().await;
-        return false;
     }
-    // Answers may still be on their way; waiting for them must not delay the next connection.
+}
+
+/// Retires a connection beside the next one, which must not wait for the answers that are still on their way.
+fn retire_later<D>(state: &SupervisorState<D>, connection: Arc<Connection>) {
     let (timeout, mut closes) = (state.timeout, state.closes.subscribe());
     state.close_later(async move {
         // An error means that the source was dropped.
@@ -300,7 +323,6 @@ async fn keep<D: Connector>(state: &SupervisorState<D>, slot: &ConnectionSlot, c
             _ = closes => connection.retire(DRAIN_DEADLINE).await,
         }
     });
-    event == ConnectionEvent::Closed
 }
 
 /// Sends a ping to a source. Returns the error if it is not answered.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use portcullis::cell::{
-    AttemptAction, AttemptAvailability, AttemptSubject as Attempted, CellError, CellFactory, CellProcess,
-    InstallReport, ProcessCell, Provenance, RecordedAttempt, Tier,
+    AttemptAction, AttemptAvailability, AttemptSubject as Attempted, CellError, CellFactory, CellProcess, ChildStreams,
+    InstallReport, ProcessCell, Provenance, RecordedAttempt, Recording, Tier,
 };
 use portcullis::config::{Endpoint, SourceConfig};
 use portcullis_evaluate::{Condition, Observation};
@@ -118,6 +118,29 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
         Condition::Bare => (None, cell.started(ready)?),
         _ => (Some(internet.serve(ready.listeners)?), None),
     };
+    let failure = converse(candidate, &mut run, &home, &child, streams).await;
+    child.kill();
+    child.wait().await;
+    // Its last messages are read to the end.
+    if let Some(served) = served {
+        served.finish().await;
+    }
+
+    Ok(Observation {
+        failure: failure.map(|error| format!("{error:#}")),
+        ..observation(run, home, &internet, &recording, program)
+    })
+}
+
+/// Talks with the server and calls its tools, for as long as it may run. Returns why that failed, if it did.
+async fn converse(
+    candidate: &Candidate,
+    run: &mut EvaluationRun,
+    home: &FalseHome,
+    child: &CellProcess,
+    streams: ChildStreams,
+) -> Option<anyhow::Error> {
+    let condition = run.condition();
     let limit = RUN_TIMEOUT + candidate.idle;
     let work = async {
         let (pipe, last_words) = ServerPipe::of(streams)?;
@@ -127,37 +150,40 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
             }
             // It does not speak the revision, which the report states.
             Err(_) if condition == Condition::Modern => Ok(()),
-            Err(error) => Err(last_words.explain(&child, error).await),
+            Err(error) => Err(last_words.explain(child, error).await),
         }
     };
-    let failure = tokio::select! {
+    tokio::select! {
         done = timeout(limit, work) => match done {
             Ok(done) => done.err(),
             Err(_) => Some(anyhow!("it was not done within {} s", limit.as_secs())),
         },
         why = home.wait_until_over_quota() => Some(anyhow!("it was ended: {why}")),
-    };
-    child.kill();
-    child.wait().await;
-    // Its last messages are read to the end.
-    if let Some(served) = served {
-        served.finish().await;
     }
+}
 
+/// Returns what was observed in a run that is over, of a server that was started as `program`.
+fn observation(
+    run: EvaluationRun,
+    mut home: FalseHome,
+    internet: &FalseInternet,
+    recording: &Recording,
+    program: PathBuf,
+) -> Observation {
+    let condition = run.condition();
     let attempts = recording.attempts();
     let mut observed = run.observed();
     let sent = internet.sent();
     let unanswered = unanswered_ports(&attempts, &sent, |address| internet.name_of(address));
     count(&mut observed.unseen, "connections to ports at which nothing answers", unanswered);
-    let attempts = as_told(attempts, &internet, &home);
+    let attempts = as_told(attempts, internet, &home);
     let (written, unsearched) = home.written();
     count(
         &mut observed.unseen,
         "files and folders of its home that were too large, too many, too deep or not to be read",
         unsearched,
     );
-    Ok(Observation {
-        failure: failure.map(|error| format!("{error:#}")),
+    Observation {
         sent,
         missed: observed.missed + internet.others() + recording.crowded_out(),
         written,
@@ -167,7 +193,7 @@ pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyh
         clock_moved: reads_clock(&attempts),
         attempts,
         ..observed
-    })
+    }
 }
 
 /// Returns the attempts as the server meant them: at hosts by their names, and at paths of the home that it was given.

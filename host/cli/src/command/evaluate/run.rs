@@ -50,6 +50,11 @@ impl EvaluationRun {
         Self { seen: Observation::begin(condition), answered: 0 }
     }
 
+    /// Returns the condition of the run.
+    pub(super) fn condition(&self) -> Condition {
+        self.seen.condition
+    }
+
     /// Returns the observations so far.
     pub(super) fn observed(self) -> Observation {
         let took = self.seen.began.elapsed();
