@@ -19,7 +19,7 @@ const LONGEST_RUN: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edge_host_serves_only_code_that_was_compiled_ahead_of_time() {
-    // The native host is measured by `.ci/run` too, so it is tested only where the other one cannot be.
+    // A job of CI measures the native host, so it is tested here only where the other one cannot be.
     let without_interpreter = if EdgeHost::Arm.is_available() { EdgeHost::Arm } else { EdgeHost::Native };
     let is_ci = std::env::var_os("CI").is_some();
     assert!(!is_ci || matches!(without_interpreter, EdgeHost::Arm), "CI has no compiler or emulator for ARM");
