@@ -12,7 +12,10 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use rustix::process::{Signal, geteuid, getpid, set_child_subreaper, set_parent_process_death_signal};
+use rustix::process::{
+    DumpableBehavior, Signal, geteuid, getpid, set_child_subreaper, set_dumpable_behavior,
+    set_parent_process_death_signal,
+};
 
 use super::full::{end_as, start_and_keep, wait_for, watch};
 use super::grants::open_path;
@@ -58,6 +61,8 @@ pub(super) fn run(ask: &LaunchRequest, control: &UnixStream, streams: SourceStre
         Fork::Parent(first) => first,
     };
     drop((opened, theirs, stderr));
+    // It holds the source's secrets, and ends by the source's own signal.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).step("hide memory")?;
     hand_over(ask, control, streams, &line, complaint)?;
     watch(first, control).step("watch the cell")?;
     let status = wait_for(first, line);
@@ -115,6 +120,8 @@ fn arguments(cell: &CellSpec) -> Result<(Vec<OsString>, Vec<OwnedFd>), CellRefus
     for word in ["--unshare-all", "--unshare-user", "--die-with-parent", "--hostname", "cell", "--cap-add", "ALL"] {
         say(&[word.as_ref()]);
     }
+    // The launcher inside is the first process of its namespace, which no process in there can stop.
+    say(&["--as-pid-1".as_ref()]);
     say(&["--proc", "/proc"].map(OsStr::new));
     for device in DEVICES.map(|name| Path::new("/dev").join(name)) {
         say(&["--dev-bind".as_ref(), device.as_os_str(), device.as_os_str()]);

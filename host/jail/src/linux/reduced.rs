@@ -1,11 +1,15 @@
 //! The reduced tier: no namespaces. Landlock restricts files, seccomp the network, and this process adopts and kills
 //! what the source leaves behind.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitOptions, geteuid, getpid, kill_process, set_child_subreaper, set_parent_process_death_signal, wait,
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, geteuid, getpid, kill_process, set_child_subreaper,
+    set_parent_process_death_signal, wait, waitid,
 };
 
 use super::full::{end_as, start_and_keep};
@@ -34,6 +38,8 @@ pub(super) fn run(ask: &LaunchRequest, control: &UnixStream, streams: SourceStre
         ));
     }
     set_child_subreaper(Some(getpid())).step("adopt what is left behind")?;
+    // Without this list, nothing that the source leaves behind could be ended.
+    children().step("list the processes of the cell (CONFIG_PROC_CHILDREN)")?;
     // The closed connection reports the broker's end too, and leaves time to kill the rest.
     set_parent_process_death_signal(None).step("outlive the broker")?;
     let status = start_and_keep(ask, control, streams, Vec::new(), geteuid().as_raw());
@@ -41,19 +47,41 @@ pub(super) fn run(ask: &LaunchRequest, control: &UnixStream, streams: SourceStre
     Ok(end_as(status?.map_or(libc::SIGKILL, |status| status.as_raw())))
 }
 
-/// Kills every process beneath this one. Their children become its own and are killed in turn.
+/// The pause between two rounds of killing, in which those that were killed end.
+const ROUND: Duration = Duration::from_micros(500);
+
+/// Kills every process beneath this one, and reaps them once none of them runs. What was killed keeps its place among
+/// the processes that the user may have until it is reaped, so a source that forks as fast as it is killed runs out of
+/// places: each round ends at least one of its processes for good.
 pub(super) fn kill_descendants() {
+    let mut ended = HashSet::new();
     loop {
-        for child in children().unwrap_or_default() {
-            // It may have ended meanwhile.
-            let _ = kill_process(child, Signal::KILL);
+        // Children of a process that has ended are children of this one.
+        let running: Vec<_> =
+            children().unwrap_or_default().into_iter().filter(|child| !ended.contains(child)).collect();
+        if running.is_empty() {
+            break;
         }
-        if matches!(wait(WaitOptions::empty()), Err(rustix::io::Errno::CHILD)) {
-            return;
+        for child in running {
+            if has_ended(child) {
+                ended.insert(child);
+            } else {
+                // It may have ended meanwhile.
+                let _ = kill_process(child, Signal::KILL);
+            }
         }
+        std::thread::sleep(ROUND);
     }
+    while !matches!(wait(WaitOptions::empty()), Err(Errno::CHILD)) {}
 }
 
+/// Reports whether a child has ended, and leaves it to be reaped.
+fn has_ended(child: Pid) -> bool {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    matches!(waitid(WaitId::Pid(child), look), Ok(Some(_)))
+}
+
+/// Returns the children of this process, those that have ended included.
 fn children() -> io::Result<Vec<Pid>> {
     let own = getpid();
     let listed = std::fs::read_to_string(format!("/proc/self/task/{own}/children"))?;

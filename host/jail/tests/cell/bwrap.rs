@@ -60,9 +60,10 @@ fn bubblewrap_confines_a_source_as_the_full_tier_does() {
 fn a_source_in_bubblewrap_does_not_stop_its_supervisor() {
     as_ordinary(|_| {
         let mut launch = wrapped("exec perl -e \"$0\"");
-        let calls = "my $by = getppid(); print join ' ', kill('STOP', $by), kill('STOP', -1), kill(0, $by)";
+        // The kernel gives the first process of a namespace no signal from inside it, whichever call asks for one.
+        let calls = "my $by = getppid(); print join ' ', $by, kill('STOP', $by), kill('STOP', -1)";
         launch.arguments.push(calls.into());
-        assert_eq!(output(&launch).0, "0 0 1");
+        assert_eq!(output(&launch).0, "1 0 0");
     });
 }
 

@@ -1,14 +1,18 @@
 //! The reduced tier.
 
 use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
 
-use portcullis_jail::{CellSpec, LaunchSpec, Mount, Network, Tier};
+use portcullis_jail::{CellSpec, LaunchSpec, Mount, Network, StartedCell, Tier};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::sight::{EVERY_KIND, kinds_of_sockets};
-use crate::{As, STUBBORN, assert_gone, each, output, refusal, shell, standing, start};
+use crate::{As, STUBBORN, assert_gone, beneath, each, output, refusal, shell, standing, start};
 
 /// Returns the launch of a shell in the reduced tier, which only an ordinary user can use.
 fn reduced(home: &Path, script: &str) -> LaunchSpec {
@@ -93,6 +97,44 @@ fn every_process_ends_with_the_connection_in_the_reduced_tier() {
         let inside = standing(&mut started);
         drop(started.control);
         assert_eq!(started.process.wait().unwrap().signal(), Some(9));
+        assert_gone(&inside);
+    });
+}
+
+/// A chain of processes, as long as the user's limit allows. Its last process makes the next one as soon as another has
+/// ended, and all others keep the processors busy. Each new last process prints `up` once the limit is reached. All end
+/// after 90 seconds, should nobody end them.
+const CHAIN: &str = r#"$| = 1; $end = $^T + 90; while (time < $end) {
+    my $child = fork;
+    1 while $child && time < $end;
+    print "up\n" unless defined $child || $up++;
+}"#;
+
+#[test]
+fn a_source_that_forks_as_fast_as_it_is_killed_ends_with_the_connection_in_the_reduced_tier() {
+    each(|who| {
+        if is_root(who) {
+            return;
+        }
+        let folder = who.folder();
+        let mut launch = reduced(folder.path(), "");
+        launch.program = "/usr/bin/perl".into();
+        launch.arguments = vec!["-e".into(), CHAIN.into()];
+        launch.cell.limits.processes = 16;
+        let StartedCell { mut process, control, output, .. } = start(&launch);
+        control.ready(drop).unwrap();
+        let mut lines = BufReader::new(output).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "up");
+        let (launcher, inside) = (process.id(), beneath(process.id()));
+        drop(control);
+        let (tell, ended) = mpsc::channel();
+        std::thread::spawn(move || tell.send(process.wait()));
+        let Ok(status) = ended.recv_timeout(Duration::from_secs(60)) else {
+            let left = beneath(launcher);
+            kill_process(Pid::from_raw(launcher.cast_signed()).unwrap(), Signal::KILL).unwrap();
+            panic!("these are left: {left:?}");
+        };
+        assert_eq!(status.unwrap().signal(), Some(9));
         assert_gone(&inside);
     });
 }
