@@ -18,6 +18,8 @@ mod grant;
 mod installations;
 #[cfg(feature = "process")]
 mod installer_process;
+#[cfg(all(feature = "process", target_os = "linux"))]
+mod local_path;
 #[cfg(feature = "process")]
 mod missing_access;
 #[cfg(feature = "process")]

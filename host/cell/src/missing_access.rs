@@ -125,10 +125,16 @@ impl fmt::Display for MissingAccess {
 }
 
 impl MissingAccess {
-    /// Reports whether this is a path to read that exists outside the cell. May block for long, on a file system that
-    /// does not answer.
-    pub(crate) fn exists_outside(&self) -> bool {
-        matches!(self, Self::Read(path) if path.symlink_metadata().is_ok())
+    /// Reports whether this is a path to read that exists outside the cell. Returns `None` if that cannot be known
+    /// without asking another machine.
+    pub(crate) fn exists_outside(&self) -> Option<bool> {
+        match self {
+            #[cfg(target_os = "linux")]
+            Self::Read(path) => crate::local_path::exists(path),
+            #[cfg(not(target_os = "linux"))]
+            Self::Read(_) => None,
+            _ => Some(false),
+        }
     }
 
     /// Returns the text for the person who runs the broker. Only they learn whether a path exists outside, if that is

@@ -129,7 +129,10 @@ impl Plan {
             environment.push((name.clone(), value.into()));
         }
         let (mounts, links) = mounts(grant, needs);
-        let files = ETC.map(|(path, text)| (PathBuf::from(path), text.as_bytes().to_vec())).to_vec();
+        // Where the machine's own file is granted, the cell has that.
+        let is_granted = |path: &str| mounts.iter().any(|mount| Path::new(path).starts_with(&mount.path));
+        let files = ETC.into_iter().filter(|(path, _)| !is_granted(path));
+        let files = files.map(|(path, text)| (PathBuf::from(path), text.as_bytes().to_vec())).collect();
         let cell = CellSpec {
             tier,
             mounts,
@@ -138,7 +141,12 @@ impl Plan {
             files: if own_root { files } else { Vec::new() },
             home: home.clone(),
             // The reduced tier has no network namespace, so that nothing can listen in it.
-            network: if own_root { Network::Listeners(proxy_listeners) } else { Network::None },
+            network: match tier {
+                // A program that connects to an address meets the broker, which refuses and records it.
+                Tier::Full => Network::Everywhere(proxy_listeners),
+                Tier::FullViaBwrap => Network::Listeners(proxy_listeners),
+                Tier::Reduced => Network::None,
+            },
             limits: grant.limits.clone(),
             protected_names: if grant.write.is_empty() { Vec::new() } else { KEPT_NAMES.map(str::to_owned).into() },
             recorded,

@@ -143,9 +143,9 @@ impl ProcessCell {
             }
             told.insert(access.clone(), None);
             let (source, access, told) = (self.config.name.clone(), access.clone(), Arc::clone(&self.told));
-            // A path that the source chose may be on a file system that does not answer.
+            // A disk may be slow to answer.
             tokio::task::spawn_blocking(move || {
-                let exists = Some(access.exists_outside());
+                let exists = access.exists_outside();
                 tracing::warn!(%source, "{}", access.for_the_person(exists));
                 told.lock().insert(access, exists);
             });

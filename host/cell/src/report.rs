@@ -217,6 +217,7 @@ fn leaks(grant: &CellGrant, tier: Tier, enforced: &EnforcementReport) -> Vec<&'s
     if cfg!(target_os = "macos") {
         return leaks;
     }
+    leaks.push("the machine's name, and the addresses of its network interfaces and neighbours");
     // Landlock restricts none of these calls on any kernel. A source that writes needs them in its own folders.
     leaks.push(match grant.write.is_empty() {
         true => "and it can change modes and owners of what it may read",

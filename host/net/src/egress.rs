@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use reqwest::header::LOCATION;
 use reqwest::{Method, Request, Response, StatusCode};
+use tokio::sync::Semaphore;
 use url::{Origin, Url};
 
 pub use challenge::Challenge;
@@ -74,11 +75,13 @@ pub enum Reach {
     Private,
 }
 
-/// A factory for HTTP clients and connections. Clones share a resolver, which looks up a few names at once: lookups for
-/// one party must not hold up another, so each source has its own egress.
+/// A factory for HTTP clients and connections. Clones share a resolver, which looks up a few names at once, and a number
+/// of connections: what one party does must not hold up another, so each source has its own egress.
 #[derive(Clone)]
 pub struct Egress {
     lookup: Arc<dyn NameResolver>,
+    /// The connections that the programs of the party may have through their proxies, in all their processes together.
+    connections: Arc<Semaphore>,
 }
 
 impl Default for Egress {
@@ -95,7 +98,7 @@ impl Egress {
 
     /// Creates an egress that uses another resolver, whose answers are checked in the same way.
     pub(crate) fn with_lookup(lookup: Arc<dyn NameResolver>) -> Self {
-        Self { lookup }
+        Self { lookup, connections: Arc::new(Semaphore::new(proxy::MAX_CONNECTIONS)) }
     }
 
     /// Reports whether both look up names in the same places.

@@ -45,6 +45,18 @@ fn access(plan: &Plan, path: &str) -> Option<MountAccess> {
 }
 
 #[test]
+fn a_granted_file_of_the_machine_takes_the_place_of_the_cells_own() {
+    let files = |read: &[&str]| {
+        let plan = plan(&CellGrant::nothing(), &needs(read), Tier::Full);
+        plan.launch.cell.files.into_iter().map(|(path, _)| path).collect::<Vec<_>>()
+    };
+    let (hosts, passwd) = (Path::new("/etc/hosts").to_owned(), Path::new("/etc/passwd").to_owned());
+    assert!(files(&[]).contains(&hosts) && files(&["/etc/hosts.d"]).contains(&hosts));
+    assert!(!files(&["/etc/hosts"]).contains(&hosts) && files(&["/etc/hosts"]).contains(&passwd));
+    assert_eq!(files(&["/etc"]), Vec::<PathBuf>::new());
+}
+
+#[test]
 fn nothing_is_downgraded_in_silence() {
     let mut grant = CellGrant::nothing();
     let tier = |tiers: AvailableTiers, grant: &CellGrant| tiers.tier_for(grant).map(|(tier, _)| tier);
@@ -75,7 +87,7 @@ fn a_cell_holds_the_system_the_program_and_the_grant_and_nothing_else() {
         others.clone().all(|mount| mount.access == MountAccess::Public && system_mounts::is_shared(&mount.path)),
         "{others:?}"
     );
-    assert_eq!(plan.launch.cell.network, Network::Listeners(Vec::new()), "nothing but what the broker serves");
+    assert_eq!(plan.launch.cell.network, Network::Everywhere(Vec::new()), "nothing but what the broker serves");
     assert_eq!(plan.launch.directory, Path::new(HOME));
 }
 

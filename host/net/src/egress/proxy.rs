@@ -34,7 +34,6 @@ use portcullis_core::name::SourceName;
 use portcullis_jail::Listener;
 use portcullis_ledger::Event;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -46,9 +45,9 @@ pub use refused_hosts::RefusedHosts;
 use super::{Egress, Reach};
 use journal::{EgressLog, EgressRefusal, EgressService};
 
-/// The largest number of connections that a source may have at once. Browsers open six to a host; at this number a
-/// source is leaking or attacking.
-const MAX_CONNECTIONS: usize = 256;
+/// The largest number of connections that a source may have at once, in all its processes together. Browsers open six to
+/// a host; at this number a source is leaking or attacking. Each takes two descriptors of the broker.
+pub(super) const MAX_CONNECTIONS: usize = 256;
 
 /// The longest time that a source's connection may take to name the host it is for.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -98,11 +97,11 @@ impl ProxyListeners {
     }
 }
 
-/// Returns the TCP ports on which a cell listens: none if it may reach nothing, as the resolver is enough to record its
-/// lookups.
+/// Returns the TCP ports on which a cell listens. Where it may reach nothing, an attempt to reach the web is recorded all
+/// the same.
 fn ports(declared: &AllowedDestinations) -> BTreeSet<u16> {
     if declared.is_empty() {
-        return BTreeSet::new();
+        return BTreeSet::from([80, 443]);
     }
     declared.ports().chain([RESOLVER_PORT, 80, 443, PROXY_PORT]).collect()
 }
@@ -120,7 +119,6 @@ struct Shared {
     journal: EgressLog,
     tasks: TaskTracker,
     stop: CancellationToken,
-    room: Arc<Semaphore>,
 }
 
 impl EgressProxy {
@@ -161,7 +159,6 @@ impl EgressProxy {
             journal,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
-            room: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
         });
         let ProxyListeners { resolver, ports } = listeners;
         resolver.set_nonblocking(true)?;
@@ -215,7 +212,7 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, port: u16) {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let Ok(room) = Arc::clone(&shared.room).try_acquire_owned() else {
+        let Ok(room) = Arc::clone(&shared.egress.connections).try_acquire_owned() else {
             shared.journal.refused(EgressService::of(port), "", port, &EgressRefusal::Full);
             continue;
         };

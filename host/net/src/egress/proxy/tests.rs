@@ -63,6 +63,11 @@ impl Cell {
     }
 
     fn of(declared: AllowedDestinations, world: &Arc<World>, reach: Reach) -> Self {
+        Self::behind(Egress::with_lookup(world.clone()), declared, reach)
+    }
+
+    /// Opens the cell of one process of the source that the egress belongs to.
+    fn behind(egress: Egress, declared: AllowedDestinations, reach: Reach) -> Self {
         let resolver = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let bind = |port| (port, std::net::TcpListener::bind("0.0.0.0:0").unwrap());
         let ports = [53, 80, 443, 3128, 7000].map(bind);
@@ -76,7 +81,7 @@ impl Cell {
             told.lock().unwrap().push(body);
         });
         let listeners = ProxyListeners { resolver, ports: ports.into() };
-        let proxy = EgressProxy::serve(Egress::with_lookup(world.clone()), journal, listeners, declared, reach);
+        let proxy = EgressProxy::serve(egress, journal, listeners, declared, reach);
         Self { proxy: proxy.unwrap(), resolver: at, ports: served, events }
     }
 

@@ -71,19 +71,24 @@ async fn what_is_being_connected_when_the_source_ends_is_recorded() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limit_are_refused() {
+async fn connections_of_all_processes_beyond_the_limit_are_refused() {
     let server = Server::echo().await;
     let world = World::of(&[("db.test:7000", server.address)]);
-    let cell = Cell::open(&["db.test:7000"], &world, Reach::Private);
-    let room = Arc::clone(&cell.proxy.shared.room);
+    let egress = Egress::with_lookup(world);
+    let process =
+        || Cell::behind(egress.clone(), ["db.test:7000".parse().unwrap()].into_iter().collect(), Reach::Private);
+    let (first, second) = (process(), process());
+    let room = Arc::clone(&egress.connections);
     assert_eq!(room.available_permits(), MAX_CONNECTIONS);
     let taken = room.try_acquire_many_owned(u32::try_from(MAX_CONNECTIONS).unwrap() - 1).unwrap();
-    let one = tunnel(&cell).await;
-    assert_eq!(rest(&mut cell.connect("db.test", 7000).await).await, "");
-    assert!(cell.events().pop().unwrap().contains("more than 256 connections"), "{:?}", cell.events());
+    let one = tunnel(&first).await;
+    for full in [&first, &second] {
+        assert_eq!(rest(&mut full.connect("db.test", 7000).await).await, "");
+        assert!(full.events().pop().unwrap().contains("more than 256 connections"), "{:?}", full.events());
+    }
     drop(one);
-    until("the room is free again", || cell.proxy.shared.room.available_permits() == 1).await;
-    drop(tunnel(&cell).await);
+    until("the room is free again", || egress.connections.available_permits() == 1).await;
+    drop(tunnel(&second).await);
     drop(taken);
 }
 
