@@ -114,11 +114,11 @@ fn one_thread() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-fn flow_policy(runtime: &Runtime) -> Policy {
+fn flow_policy(runtime: &Runtime, settings: Value) -> Policy {
     let plugins = PluginHost::new(None).unwrap();
     let config = PluginConfig {
         plugin: PluginRef::Builtin("flow".to_owned()),
-        settings: json!({}),
+        settings,
         on: vec![Phase::Call],
         shadow: false,
         grant: vec![],
@@ -130,7 +130,7 @@ fn flow_policy(runtime: &Runtime) -> Policy {
 /// Measures only the policy: the lookups for it are measured above.
 fn decision(criterion: &mut Criterion) {
     let runtime = one_thread();
-    let policy = flow_policy(&runtime);
+    let policy = flow_policy(&runtime, json!({}));
     let labels = || vec![PRIVATE.to_owned(), UNTRUSTED.to_owned()];
     let origin = Origin {
         source: "mail".into(),
@@ -202,18 +202,24 @@ fn of_agentdojo(criterion: &mut Criterion) {
     let calls: Vec<RecordedCall> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let results: Vec<_> = calls.iter().map(|call| Json::of(&call.result)).collect();
     let runtime = one_thread();
-    let policy = flow_policy(&runtime);
-    let mut group = criterion.benchmark_group("flow/a call of AgentDojo");
-    for (name, parts) in [("all", 0..3), ("looking up", 0..1), ("deciding", 1..2), ("keeping", 2..3)] {
-        group.bench_function(name, |bencher| {
-            bencher.iter_custom(|times| {
-                let replayed = || runtime.block_on(replayed(&policy, &calls, &results));
-                let spent = (0..times).map(|_| replayed()[parts.clone()].iter().sum::<Duration>()).sum::<Duration>();
-                spent / u32::try_from(calls.len()).unwrap()
+    // Whatever may be a reason to ask, and nothing but text that reads like an instruction.
+    for (setting, settings) in
+        [("defaults", json!({})), ("instructions", json!({ "untrusted": "off", "private": "off" }))]
+    {
+        let policy = flow_policy(&runtime, settings);
+        let mut group = criterion.benchmark_group(format!("flow/a call of AgentDojo, {setting}"));
+        for (name, parts) in [("all", 0..3), ("looking up", 0..1), ("deciding", 1..2), ("keeping", 2..3)] {
+            group.bench_function(name, |bencher| {
+                bencher.iter_custom(|times| {
+                    let replayed = || runtime.block_on(replayed(&policy, &calls, &results));
+                    let spent =
+                        (0..times).map(|_| replayed()[parts.clone()].iter().sum::<Duration>()).sum::<Duration>();
+                    spent / u32::try_from(calls.len()).unwrap()
+                });
             });
-        });
+        }
+        group.finish();
     }
-    group.finish();
 }
 
 /// Returns the times that information flow takes for calls with these results: for looking up their arguments, for the

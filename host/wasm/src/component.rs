@@ -6,6 +6,7 @@ use portcullis_config::PluginRef;
 use portcullis_core::protocol::Json;
 
 use super::access::{self, ComponentAccess, EnforcedAccess, GrantedImports, KEY_VALUE};
+use super::instance_pool::LoadedPlugin;
 use super::load::{AllowedImports, ComponentInterface, GRANTS, PluginBytes, comma_separated, interface};
 use super::v0_1::{PACKAGE, TRACK, ToolsWorld, World as _};
 use super::{CommandComponent, FunctionsComponent, PluginError, PluginHost, PluginIdentity, ToolsComponent, blocking};
@@ -74,10 +75,10 @@ impl Component {
         let allowed = AllowedImports { grant: grant.to_vec(), confinement: Some(Arc::clone(&confinement)) };
         let kind = match shape {
             DetectedKind::Tools => {
-                let (identity, instance_pool) =
+                let LoadedPlugin { identity, pool, .. } =
                     plugins.load::<ToolsWorld>(wasm, settings, allowed, &host.tools).await?;
                 let kept = Arc::clone(&host.kept_sessions);
-                ComponentKind::Tools(ToolsComponent::start(identity, instance_pool, offers_resources, kept).await?)
+                ComponentKind::Tools(ToolsComponent::start(identity, pool, offers_resources, kept).await?)
             }
             DetectedKind::Command | DetectedKind::Functions => {
                 let settings = no_settings(&wasm, settings)?;

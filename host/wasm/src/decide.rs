@@ -8,6 +8,7 @@ use portcullis_config::PluginConfig;
 use portcullis_core::call::{CallView, Phase};
 use portcullis_core::metrics::{Decisions, PluginDecision};
 
+use super::description::PassedCalls;
 use super::error::PluginFailure;
 use super::instance_pool::InstancePool;
 use super::native::{self, NativePolicy};
@@ -93,8 +94,8 @@ decider! {
 /// The code that decides for a policy.
 #[derive(Clone)]
 pub(super) enum PolicyCode {
-    /// A component; each decision gets a fresh instance.
-    Component(InstancePool<PolicyWorld>),
+    /// A component; each decision gets a fresh instance, but for the calls that it says it passes.
+    Component { pool: InstancePool<PolicyWorld>, passes: PassedCalls },
     /// Code of the program that embeds the broker.
     Native(Arc<dyn NativePolicy>),
 }
@@ -102,7 +103,7 @@ pub(super) enum PolicyCode {
 impl PolicyCode {
     fn reads_flow(&self) -> bool {
         match self {
-            Self::Component(instance_pool) => instance_pool.reads_flow(),
+            Self::Component { pool, .. } => pool.reads_flow(),
             Self::Native(policy) => policy.reads_flow(),
         }
     }
@@ -115,19 +116,20 @@ impl Policy {
         self.shadow
     }
 
-    /// Judges one call: in a fresh instance, unless it is native. Cancellation safe: dropping the future stops the
-    /// guest.
+    /// Judges one call: in a fresh instance, unless it is native or the policy's description says that it passes such calls.
+    /// Cancellation safe: dropping the future stops the guest.
     ///
     /// # Errors
     /// [`PluginFailure`], on which the caller must deny.
     pub async fn check(&self, view: &CallView) -> Result<Verdict, PluginFailure> {
         // Boxed, so that a call without plugins does not carry and move the room for one.
         let decision = Box::pin(async {
-            let instance_pool = match &self.code {
-                PolicyCode::Component(instance_pool) => instance_pool,
+            let pool = match &self.code {
+                PolicyCode::Component { passes, .. } if passes.has(view) => return Ok(Verdict::Pass),
+                PolicyCode::Component { pool, .. } => pool,
                 PolicyCode::Native(policy) => return native::check(&**policy, view).await,
             };
-            let mut live = instance_pool.take().await?;
+            let mut live = pool.take().await?;
             live.store.data_mut().facts.view = Some(view.clone());
             live.check().await
         });

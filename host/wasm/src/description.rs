@@ -1,6 +1,7 @@
 //! The description that a plugin may carry of itself: JSON in a custom section, which is read without running the
 //! plugin. `plugin describe` writes it into any component; the SDK for Rust has a macro for it.
 
+use portcullis_core::call::CallView;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -21,9 +22,35 @@ pub struct PluginDescription {
     /// The phases of a call in which the plugin has something to decide.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<String>,
+    /// The calls that the plugin, a policy, passes whatever else they are, so that the broker need not ask it:
+    /// `without-effect` are calls that can have no effect outside their source, and `nothing-seen` those of a session that
+    /// has seen no result with a label. Other words are ignored.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passes: Vec<String>,
     /// The JSON Schema of the settings. A plugin is loaded only with settings that fit it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<Value>,
+}
+
+/// The calls that a policy passes without being asked, as its description says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PassedCalls {
+    without_effect: bool,
+    nothing_seen: bool,
+}
+
+impl PassedCalls {
+    pub(crate) fn of(description: Option<&PluginDescription>) -> Self {
+        let passes = |word: &str| description.is_some_and(|it| it.passes.iter().any(|passed| passed == word));
+        Self { without_effect: passes("without-effect"), nothing_seen: passes("nothing-seen") }
+    }
+
+    /// Reports whether a call is one of these. Where its information flow is unknown, none is.
+    pub(crate) fn has(self, view: &CallView) -> bool {
+        view.flow.as_deref().is_some_and(|flow| {
+            self.without_effect && flow.effects().is_empty() || self.nothing_seen && flow.labels().is_empty()
+        })
+    }
 }
 
 #[cfg(feature = "compiler")]
@@ -134,9 +161,11 @@ mod section {
         }
     }
 
-    /// Checks the settings of a plugin against its description, if it has one.
-    pub(crate) fn check_settings(wasm: &PluginBytes, settings: &Value) -> Result<(), PluginError> {
-        PluginDescription::of(wasm)?.map_or(Ok(()), |description| description.check(&wasm.plugin, settings))
+    /// Returns the description of a plugin, if it has one, which its settings fit.
+    pub(crate) fn fitting(wasm: &PluginBytes, settings: &Value) -> Result<Option<PluginDescription>, PluginError> {
+        let description = PluginDescription::of(wasm)?;
+        description.as_ref().map_or(Ok(()), |description| description.check(&wasm.plugin, settings))?;
+        Ok(description)
     }
 
     /// Returns a component or core module with this description, replacing one that was added before.
@@ -210,7 +239,7 @@ mod section {
 }
 
 #[cfg(feature = "compiler")]
-pub(crate) use section::check_settings;
+pub(crate) use section::fitting;
 #[cfg(feature = "compiler")]
 pub use section::with_description;
 
@@ -225,6 +254,6 @@ impl PluginDescription {
 /// Accepts all settings: compiled code carries no schema for them.
 #[cfg(not(feature = "compiler"))]
 #[expect(clippy::unnecessary_wraps, reason = "the signature is that of the other build")]
-pub(crate) fn check_settings(_: &PluginBytes, _: &Value) -> Result<(), PluginError> {
-    Ok(())
+pub(crate) fn fitting(_: &PluginBytes, _: &Value) -> Result<Option<PluginDescription>, PluginError> {
+    Ok(None)
 }

@@ -9,8 +9,10 @@ use portcullis_core::sync::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wasmtime::Engine;
 
+use super::PluginIdentity;
 use super::access::EnforcedAccess;
 use super::clock::EpochClock;
+use super::description::PassedCalls;
 use super::error::{FailureCode, PluginError, PluginFailure};
 use super::guest::{GuestState, ReadyInstance, arm, guard};
 use super::load::LinkedComponent;
@@ -30,6 +32,14 @@ struct Shared<W: World> {
     reserve: usize,
     ready: Mutex<Vec<ReadyInstance<W>>>,
     refilling: AtomicBool,
+}
+
+/// A plugin that is ready to be asked.
+pub(super) struct LoadedPlugin<W: World> {
+    pub(super) identity: PluginIdentity,
+    pub(super) pool: InstancePool<W>,
+    /// The calls about which it is not asked.
+    pub(super) passes: PassedCalls,
 }
 
 /// The slots for plugins of one kind.

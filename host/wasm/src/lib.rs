@@ -79,9 +79,10 @@ use clock::EpochClock;
 #[cfg(feature = "compiler")]
 use compiled::Cache;
 use decide::PolicyCode;
+use description::PassedCalls;
 use descriptors::Descriptors;
 use engine::EngineSettings;
-use instance_pool::{InstancePool, InstanceSlots};
+use instance_pool::{InstancePool, InstanceSlots, LoadedPlugin};
 use load::{AllowedImports, LoadedCode, PluginBytes};
 use v0_1::World;
 
@@ -235,8 +236,8 @@ impl PluginHost {
             native::has_no_keys_of_components(config)?;
             return Ok(Policy::new(native::identity(name, policy.version()), config, PolicyCode::Native(policy)));
         }
-        let (identity, pool) = self.load_plugin(config).await?;
-        Ok(Policy::new(identity, config, PolicyCode::Component(pool)))
+        let LoadedPlugin { identity, pool, passes } = self.load_plugin(config).await?;
+        Ok(Policy::new(identity, config, PolicyCode::Component { pool, passes }))
     }
 
     /// Loads a transform and configures it once.
@@ -244,7 +245,7 @@ impl PluginHost {
     /// # Errors
     /// See [`PluginError`].
     pub async fn transform(&self, config: &PluginConfig) -> Result<Transform, PluginError> {
-        let (identity, pool) = self.load_plugin(config).await?;
+        let LoadedPlugin { identity, pool, .. } = self.load_plugin(config).await?;
         Ok(Transform::new(identity, config, pool))
     }
 
@@ -253,7 +254,7 @@ impl PluginHost {
     /// # Errors
     /// See [`PluginError`].
     pub async fn approval(&self, config: &PluginConfig) -> Result<Approval, PluginError> {
-        let (identity, pool) = self.load_plugin(config).await?;
+        let LoadedPlugin { identity, pool, .. } = self.load_plugin(config).await?;
         Ok(Approval::new(identity, config, pool))
     }
 
@@ -267,7 +268,7 @@ impl PluginHost {
             native::has_no_keys_of_components(config)?;
             return Ok(Sink::native(native::identity(name, ""), sink));
         }
-        let (identity, pool) = self.load_plugin(config).await?;
+        let LoadedPlugin { identity, pool, .. } = self.load_plugin(config).await?;
         Sink::open(identity, config.file.as_deref().unwrap_or(default_file), pool)
     }
 
@@ -324,10 +325,7 @@ impl PluginHost {
         blocking(move || compile::precompiled(&wasm, target.as_deref())).await
     }
 
-    async fn load_plugin<W: World>(
-        &self,
-        config: &PluginConfig,
-    ) -> Result<(PluginIdentity, InstancePool<W>), PluginError> {
+    async fn load_plugin<W: World>(&self, config: &PluginConfig) -> Result<LoadedPlugin<W>, PluginError> {
         let wasm = self.reader.read(&config.plugin).await?;
         let allowed = AllowedImports { grant: config.grant.clone(), confinement: None };
         self.load(wasm, &config.settings, allowed, &self.host()?.decisions).await
@@ -339,18 +337,18 @@ impl PluginHost {
         settings: &serde_json::Value,
         allowed: AllowedImports,
         slots: &InstanceSlots,
-    ) -> Result<(PluginIdentity, InstancePool<W>), PluginError> {
+    ) -> Result<LoadedPlugin<W>, PluginError> {
         let host = Arc::clone(self.host()?);
         let (engine, clock) = (host.engine.clone(), Arc::clone(&host.clock));
         let settings = Json::of(settings);
         let identity = PluginIdentity::new(&wasm, &settings);
         let text = settings.as_str().to_owned();
         let (described, linked) = blocking(move || {
-            let described = description::check_settings(&wasm, &settings.to_value());
+            let described = description::fitting(&wasm, &settings.to_value());
             // The `configure` of a source may use what the source is granted.
             if allowed.confinement.is_some() {
                 described?;
-                return Ok((Ok(()), load::prepare::<W>(&host, &wasm, &allowed, text)));
+                return Ok((Ok(None), load::prepare::<W>(&host, &wasm, &allowed, text)));
             }
             Ok((described, load::prepare::<W>(&host, &wasm, &allowed, text)))
         })
@@ -363,7 +361,9 @@ impl PluginHost {
             // The plugin's own words tell more than its schema.
             (_, Err(refused @ PluginError::Settings { .. })) => Err(refused),
             (Err(misfit), _) => Err(misfit),
-            (Ok(()), pool) => Ok((identity, pool?)),
+            (Ok(description), pool) => {
+                Ok(LoadedPlugin { identity, pool: pool?, passes: PassedCalls::of(description.as_ref()) })
+            }
         }
     }
 }

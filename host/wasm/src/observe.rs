@@ -33,19 +33,20 @@ pub struct ObservedDecision<T> {
 }
 
 impl Policy {
-    /// Judges one call as [`Policy::check`] does, and returns what that needed. It is not counted. Cancellation safe.
+    /// Judges one call as [`Policy::check`] does, and returns what that needed. It is not counted, and also a call that the
+    /// policy says it passes is judged. Cancellation safe.
     ///
     /// # Errors
     /// [`PluginFailure`] if there is no instance.
     pub async fn check_observed(&self, view: &CallView) -> Result<ObservedDecision<Verdict>, PluginFailure> {
-        let instance_pool = match &self.code {
-            PolicyCode::Component(instance_pool) => instance_pool,
+        let pool = match &self.code {
+            PolicyCode::Component { pool, .. } => pool,
             PolicyCode::Native(policy) => {
                 let decision = native::check(&**policy, view).await;
                 return Ok(ObservedDecision { decision, usage: DecisionUsage::default() });
             }
         };
-        let mut live = instance_pool.take().await?;
+        let mut live = pool.take().await?;
         let fuel = begin(&mut live, view);
         let decision = live.check().await;
         Ok(ObservedDecision { decision, usage: usage(&mut live, fuel) })

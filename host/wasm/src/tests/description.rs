@@ -1,10 +1,14 @@
 //! Tests of the description that a plugin may carry of itself.
 
+use std::sync::Arc;
+
+use portcullis_core::flow::{CallFlow, Effect, StatedFlow};
+use portcullis_core::testing::view;
 use portcullis_test_support::guest;
 use serde_json::json;
 
 use super::super::testing::plugins;
-use super::super::with_description;
+use super::super::{Verdict, with_description};
 use super::{PluginConfig, PluginRef, entry};
 
 const DESCRIPTION: &str = r#"{ "name": "plain", "version": "1.2.0", "phases": ["call"], "editor": "ignored", "settings": {
@@ -42,6 +46,36 @@ async fn a_description_is_shown_and_settings_that_do_not_fit_it_are_refused_by_n
     // The plugin's own message is more helpful.
     let error = load(json!({ "wrong": true })).await.unwrap_err().to_string();
     assert!(error.contains("refuses its settings: unknown field `wrong`"), "{error}");
+}
+
+#[tokio::test]
+async fn a_policy_is_not_asked_about_the_calls_that_it_says_it_passes() {
+    let unseen = StatedFlow { effects: Effect::ALL.into(), labels: Vec::new(), ..StatedFlow::unknown() };
+    let flows = [
+        ("no effect", Some(StatedFlow { effects: Vec::new(), ..StatedFlow::unknown() })),
+        ("nothing seen", Some(unseen)),
+        ("both", Some(StatedFlow::unknown())),
+        ("unknown", None),
+    ];
+    for (passes, passed) in [
+        (json!([]), &[][..]),
+        (json!(["without-effect"]), &["no effect"]),
+        (json!(["nothing-seen"]), &["nothing seen"]),
+        (json!(["without-effect", "nothing-seen", "of another version"]), &["no effect", "nothing seen"]),
+    ] {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let description = json!({ "passes": passes }).to_string();
+        std::fs::write(file.path(), with_description("plain", plain(), &description).unwrap()).unwrap();
+        let plugin = PluginRef::Path(file.path().to_owned());
+        let config = PluginConfig { plugin, ..entry("plain", json!({ "refuse": "evil" })) };
+        let policy = plugins().policy(&config).await.unwrap();
+        for (name, flow) in &flows {
+            let flow = flow.clone().map(|flow| Arc::new(flow) as Arc<dyn CallFlow>);
+            let view = view(r#"{"a":"evil"}"#).with_flow(flow);
+            let verdict = policy.check(&view).await.unwrap();
+            assert_eq!(verdict == Verdict::Pass, passed.contains(name), "{passes}, {name}: {verdict:?}");
+        }
+    }
 }
 
 #[test]
