@@ -6,8 +6,8 @@
 //! cargo bench --package portcullis-edge-host --profile edge
 //! ```
 //! It fails if the program, or what it keeps in memory, is more than 1 MiB above the figures in `figures.json`. A job of
-//! CI runs it, and judges no time. With `UPDATE_GOLDEN=1` it writes what it measured to that file. The README and the book say the
-//! same; a test of the repository compares them.
+//! CI runs it, and judges no time. With `UPDATE_GOLDEN=1` it writes what it measured to that file. The README and the
+//! book say the same; a test of the repository compares them.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

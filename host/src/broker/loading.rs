@@ -54,8 +54,8 @@ pub(super) fn plugins(config: &Config, lock: &Lockfile, host: Option<&PluginHost
         return Ok(host.with_other_pins(reader));
     }
     // A build without a compiler keeps no compiled code.
-    let state_dir = config.state_dir.as_deref().filter(|_| cfg!(feature = "compiler"));
-    let compiled = state_dir.map(compiled_in).transpose()?.flatten();
+    let state_dir = state_dir(config).filter(|_| cfg!(feature = "compiler"));
+    let compiled = state_dir.as_deref().map(compiled_in).transpose()?.flatten();
     Ok(PluginHost::with_reader(compiled.as_deref(), reader)?)
 }
 
@@ -96,6 +96,19 @@ pub async fn refused_settings(config: &Config) -> Result<Vec<BuildError>, BuildE
 /// Returns those plugins of a list that come with the program, with their positions.
 fn builtins(plugins: &[PluginConfig]) -> impl Iterator<Item = (usize, &PluginConfig)> {
     plugins.iter().enumerate().filter(|(_, plugin)| matches!(plugin.plugin, PluginRef::Builtin(_)))
+}
+
+#[cfg(not(test))]
+fn state_dir(config: &Config) -> Option<PathBuf> {
+    config.state_dir.clone()
+}
+
+/// Returns the configured folder, or the one that all unit tests share: compiling the same plugins for each took most of
+/// their time.
+#[cfg(test)]
+fn state_dir(config: &Config) -> Option<PathBuf> {
+    let shared = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/guests/state");
+    Some(config.state_dir.clone().unwrap_or_else(shared))
 }
 
 /// Returns the folder of compiled code. `None` where none can be kept, which only costs time. A folder that other users

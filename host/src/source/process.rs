@@ -16,7 +16,7 @@ use super::transport::Transport;
 use super::{Discovery, GivenValues, SourceError, log_file};
 use crate::call::Cause;
 use crate::cell::{CellStartError, ProcessCell};
-use crate::config::{Endpoint, SourceConfig};
+use crate::config::{Endpoint, SourceConfig, secret_arguments};
 use running::RunningCell;
 
 mod running;
@@ -97,9 +97,15 @@ impl ProcessProgram {
         SourceError::Start(Cause::own(text).because_of(error))
     }
 
+    /// Returns the command for messages, which reach agents and the ledger. Of one with a secret among its arguments it
+    /// is the program alone.
     fn label(&self) -> String {
-        let command: String = self.argv.join(" ").chars().take(SHOWN_CHARS).collect();
-        format!("`{}`", escape(&command))
+        let (shown, rest) = match secret_arguments(&self.argv).is_empty() {
+            true => (&*self.argv, ""),
+            false => (self.argv.get(..1).unwrap_or_default(), " …"),
+        };
+        let command: String = shown.join(" ").chars().take(SHOWN_CHARS).collect();
+        format!("`{}{rest}`", escape(&command))
     }
 }
 

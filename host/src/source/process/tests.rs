@@ -227,6 +227,13 @@ async fn a_missing_program_is_named() {
 }
 
 #[tokio::test]
+async fn a_secret_among_the_arguments_is_in_no_message() {
+    let argv = [&*test_source().to_string_lossy(), "exit-now", "--api-key", "hunter2"].map(str::to_owned);
+    let why = Bench::with(tempfile::tempdir().unwrap(), argv.into(), BTreeMap::new()).refusal().await;
+    assert!(why.contains(" …` exited with status 3") && !why.contains("hunter2"), "{why}");
+}
+
+#[tokio::test]
 async fn a_program_that_exits_at_once_gives_its_status_and_last_words() {
     let why = Bench::new("exit-now").refusal().await;
     assert!(why.contains("exit-now") && why.contains("exited with status 3"), "{why}");

@@ -151,7 +151,7 @@ impl ConnectionState {
                 Idle
             }
             (Ready | Degraded, ConnectionEvent::Lost | ConnectionEvent::Expired) => self.pause(now, chance),
-            (Ready | Degraded | BackingOff | Failed, ConnectionEvent::Closed) => Idle,
+            (Starting | Ready | Degraded | BackingOff | Failed, ConnectionEvent::Closed) => Idle,
             (Starting | Ready | Degraded | BackingOff | Failed, ConnectionEvent::Restarted) => {
                 self.spent = 0;
                 Idle

@@ -131,6 +131,15 @@ fn a_connection_that_ends_normally_is_begun_again_at_once() {
 }
 
 #[test]
+fn an_attempt_that_is_given_up_leaves_nothing_begun() {
+    for event in [ConnectionEvent::Closed, ConnectionEvent::Restarted, ConnectionEvent::HandedOver] {
+        let mut story = Story::new();
+        story.begin();
+        assert_eq!(story.on(event), SourceStatus::Idle, "{event:?}");
+    }
+}
+
+#[test]
 fn a_session_that_is_forgotten_as_soon_as_it_is_opened_is_a_crash_loop() {
     let mut story = Story::new();
     story.begin();
