@@ -97,6 +97,7 @@ impl Approvals {
             policies: self.policies_under(&call.caller.profile),
             arguments: question.arguments_digest,
             session: call.caller.session.clone(),
+            reasons: question.reason_digests(),
         };
         if let Some(approved) = self.retried(call, &binding).await? {
             return Ok(approved);

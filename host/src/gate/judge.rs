@@ -10,6 +10,7 @@ use super::{CallRefusal, SessionVault};
 use crate::call::CallView;
 use crate::config::Detail;
 use crate::ledger::{Event, EventBody, EventKind, Ledger};
+use crate::digest::Digest;
 use crate::plugin::{
     Concern, Denial, FailureCode, PluginFailure, PluginIdentity, Policy, Transform, TransformDecision, Vault, Verdict,
 };
@@ -53,10 +54,24 @@ pub(super) struct AskReason {
 impl AskReason {
     /// Makes a reason of the broker's own.
     pub(super) fn ours(concern: Concern) -> Self {
-        Self { concern, wording: Wording::Plain }
+        let digest = Digest::of_serialized(&("broker", &concern.code));
+        Self { concern, wording: Wording::Plain, digest }
+    }
+
+    /// Makes a reason of a policy's.
+    fn of(policy: &PluginIdentity, concern: Concern) -> Self {
+        // The messages of these say which rules ask. Those of others may be different for every call.
+        let rules = match (policy.name.as_str(), &*concern.code) {
+            ("builtin:rules", "rule") | ("builtin:cedar", "approval-required") => Some(&concern.message),
+            _ => None,
+        };
+        let digest = Digest::of_serialized(&(&policy.name, policy.settings, &concern.code, rules));
+        Self { wording: wording(policy, &concern.code, &concern.message), digest, concern }
     }
 
     /// Returns the reason as the ledger keeps it.
+    /// The digest of who asks and why: an answer covers later calls only for the reasons that the person was told.
+    pub(super) digest: Digest,
     pub(super) fn recorded(&self, ledger: &Ledger, record: Detail) -> Value {
         recorded_text(ledger, &self.concern.message, self.wording, record)
     }
@@ -79,14 +94,10 @@ pub(super) async fn judge(
         let entry = entry(policy.identity(), view);
         let entry = if policy.shadow() { entry.with("shadow", true) } else { entry };
         let entry = if trail.revealed.is_some() { entry.with("revealed", true) } else { entry };
-        let wording = |code: &str, message: &str| match says_only_settings(policy.identity(), code, message) {
-            true => Wording::Plain,
-            false => Wording::MayQuote,
-        };
         trail.entries.push(match &verdict {
             Verdict::Pass => entry.with("verdict", "pass"),
             Verdict::Ask(Concern { code, message, .. }) => {
-                let message = recorded_text(ledger, message, wording(code, message), trail.record);
+                let message = recorded_text(ledger, message, wording(policy.identity(), code, message), trail.record);
                 entry.with("verdict", EventBody::new().with("ask", message).with("code", code))
             }
             Verdict::Deny(denial) => entry.with("verdict", EventBody::new().with("deny", &denial.code)),
@@ -96,11 +107,9 @@ pub(super) async fn judge(
         }
         match verdict {
             Verdict::Pass => {}
-            Verdict::Ask(concern) => {
-                asks.push(AskReason { wording: wording(&concern.code, &concern.message), concern });
-            }
+            Verdict::Ask(concern) => asks.push(AskReason::of(policy.identity(), concern)),
             Verdict::Deny(Denial { code, message, .. }) => {
-                let kind = match wording(&code, &message) {
+                let kind = match wording(policy.identity(), &code, &message) {
                     Wording::Plain => DenialKind::Plain,
                     Wording::MayQuote => DenialKind::MayQuote,
                 };
@@ -111,14 +120,14 @@ pub(super) async fn judge(
     Ok(asks)
 }
 
-/// Reports whether a message of a policy can contain only the operator's own settings: the text or the name of a rule.
-/// The name of one that compares arguments has the values in it that it compares with. Only policies that are part of
-/// the broker are believed.
-fn says_only_settings(policy: &PluginIdentity, code: &str, message: &str) -> bool {
+/// Returns the wording of a message of a policy. It is plain if it can contain only the operator's own settings: the text
+/// or the name of a rule. The name of one that compares arguments has the values in it that it compares with. Only
+/// policies that are part of the broker are believed.
+fn wording(policy: &PluginIdentity, code: &str, message: &str) -> Wording {
     match (policy.name.as_str(), code) {
-        ("builtin:rules", "rule") => !message.contains("arguments"),
-        ("builtin:cedar", "forbidden" | "approval-required") => true,
-        _ => false,
+        ("builtin:rules", "rule") if !message.contains("arguments") => Wording::Plain,
+        ("builtin:cedar", "forbidden" | "approval-required") => Wording::Plain,
+        _ => Wording::MayQuote,
     }
 }
 

@@ -4,6 +4,7 @@ mod approvals;
 mod durability;
 mod flow;
 mod risk;
+mod reasons;
 mod vault;
 mod way;
 
