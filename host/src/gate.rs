@@ -91,13 +91,7 @@ impl Gate {
     #[must_use]
     pub fn new(plugins: GatePlugins, inbox: Arc<Inbox>, ask_timeout: Duration, ledger: Ledger) -> Self {
         let GatePlugins { policies, transforms, approvals } = plugins;
-        let ids = policies.iter().map(Policy::identity);
-        let ids = ids.chain(transforms.iter().map(Transform::identity)).chain(approvals.iter().map(Approval::identity));
-        let mut text = String::new();
-        for id in ids {
-            text.push_str(&format!("{} {} {}\n", id.name, id.digest, id.settings));
-        }
-        let policies_digest = Digest::of(text.as_bytes());
+        let policies_digest = digest_of(&policies, &transforms, &approvals);
         let reads_flow = policies.iter().any(Policy::reads_flow)
             || transforms.iter().any(Transform::reads_flow)
             || approvals.iter().any(Approval::reads_flow);
@@ -340,6 +334,19 @@ impl Gate {
 /// A call that no plugin and no person refused.
 struct PassedCall {
     approved: ApprovalOutcome,
+/// Returns the digest of the plugins: what they are, their settings, and what the gate makes of their decisions.
+fn digest_of(policies: &[Policy], transforms: &[Transform], approvals: &[Approval]) -> Digest {
+    let facts = |id: &PluginIdentity| format!("{} {} {}", id.name, id.digest, id.settings);
+    let phases = |is_on: &dyn Fn(Phase) -> bool| -> Vec<_> {
+        [Phase::List, Phase::Call, Phase::Result].into_iter().filter(|phase| is_on(*phase)).map(Phase::as_str).collect()
+    };
+    let policies: Vec<_> =
+        policies.iter().map(|p| (facts(p.identity()), phases(&|phase| p.on(phase)), p.shadow())).collect();
+    let transforms: Vec<_> = transforms.iter().map(|t| (facts(t.identity()), phases(&|phase| t.on(phase)))).collect();
+    let approvals: Vec<_> = approvals.iter().map(|plugin| facts(plugin.identity())).collect();
+    Digest::of_serialized(&(policies, transforms, approvals))
+}
+
     flow: Option<Arc<TracedCall>>,
     /// The call as its source gets it, if placeholders stand for values in its arguments.
     revealed: Option<Arc<Call>>,
