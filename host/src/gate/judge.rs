@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::failures::FailureCounter;
 use super::records::recorded_text;
 use super::refusal::{DenialKind, Wording};
 use super::{CallRefusal, SessionVault};
 use crate::call::CallView;
 use crate::config::Detail;
-use crate::ledger::{Event, EventBody, EventKind, Ledger};
 use crate::digest::Digest;
+use crate::ledger::{Event, EventBody, EventKind, Ledger};
 use crate::plugin::{
     Concern, Denial, FailureCode, PluginFailure, PluginIdentity, Policy, Transform, TransformDecision, Vault, Verdict,
 };
@@ -25,11 +26,19 @@ pub(super) struct DecisionTrail {
     pub(super) flow: Option<Arc<TracedCall>>,
     /// The vault, while plugins see values that the agent does not see. In their messages these are hidden again.
     pub(super) revealed: Option<Arc<SessionVault>>,
+    /// The counter of failures, where nothing is recorded one by one.
+    failures: Option<Arc<FailureCounter>>,
 }
 
 impl DecisionTrail {
     pub(super) fn new(record: Detail) -> Self {
-        Self { entries: Vec::new(), record, flow: None, revealed: None }
+        Self { entries: Vec::new(), record, flow: None, revealed: None, failures: None }
+    }
+
+    /// Makes a trail of decisions that are not recorded, such as those about notifications. Failures of plugins are
+    /// counted.
+    pub(super) fn unrecorded(failures: &Arc<FailureCounter>) -> Self {
+        Self { failures: Some(Arc::clone(failures)), ..Self::new(Detail::Shape) }
     }
 
     /// Returns the answer of a policy without values that are hidden from the agent.
@@ -49,6 +58,8 @@ pub(super) struct AskReason {
     pub(super) concern: Concern,
     /// The wording of its message.
     pub(super) wording: Wording,
+    /// The digest of who asks and why: an answer covers later calls only for the reasons that the person was told.
+    pub(super) digest: Digest,
 }
 
 impl AskReason {
@@ -70,8 +81,6 @@ impl AskReason {
     }
 
     /// Returns the reason as the ledger keeps it.
-    /// The digest of who asks and why: an answer covers later calls only for the reasons that the person was told.
-    pub(super) digest: Digest,
     pub(super) fn recorded(&self, ledger: &Ledger, record: Detail) -> Value {
         recorded_text(ledger, &self.concern.message, self.wording, record)
     }
@@ -89,7 +98,7 @@ pub(super) async fn judge(
     for policy in policies.iter().filter(|policy| policy.on(view.phase)) {
         let verdict = match trail.without_revealed(policy.check(view).await) {
             Ok(verdict) => verdict,
-            Err(failure) => Verdict::Deny(denial(policy.identity(), &failure, view, ledger, trail.record)),
+            Err(failure) => Verdict::Deny(denial(policy.identity(), &failure, view, ledger, trail)),
         };
         let entry = entry(policy.identity(), view);
         let entry = if policy.shadow() { entry.with("shadow", true) } else { entry };
@@ -141,7 +150,7 @@ pub(super) async fn rewrite(
 ) -> Result<TransformDecision, CallRefusal> {
     let change = match transform.rewrite(view, vault).await {
         Ok(change) => change,
-        Err(failure) => TransformDecision::Refuse(denial(transform.identity(), &failure, view, ledger, trail.record)),
+        Err(failure) => TransformDecision::Refuse(denial(transform.identity(), &failure, view, ledger, trail)),
     };
     let entry = entry(transform.identity(), view);
     trail.entries.push(match &change {
@@ -159,9 +168,14 @@ pub(super) fn denial(
     failure: &PluginFailure,
     view: &CallView,
     ledger: &Ledger,
-    record: Detail,
+    trail: &DecisionTrail,
 ) -> Denial {
     let code = failure.code.as_str();
+    let message = format!("plugin `{}` failed ({code}); a call is never let through without its verdict", plugin.name);
+    let counter = trail.failures.as_ref();
+    if counter.is_some_and(|counter| !counter.is_first(plugin, failure.code, view.call.source())) {
+        return Denial::new(code, message);
+    }
     // The detail is the plugin's own text, or what it returned instead of an answer.
     let wording = match failure.code {
         FailureCode::Error | FailureCode::Output => Wording::MayQuote,
@@ -176,7 +190,7 @@ pub(super) fn denial(
         _ => &failure.detail,
     };
     tracing::error!(plugin = %plugin.name, code, cause, call = %view.call.id, "plugin failed, so the call is denied");
-    let cause = recorded_text(ledger, &failure.detail, wording, record);
+    let cause = recorded_text(ledger, &failure.detail, wording, trail.record);
     ledger.record(Event {
         kind: EventKind::PluginFailed,
         run: Some(view.call.caller.session.clone()),
@@ -187,7 +201,6 @@ pub(super) fn denial(
             .with("code", code)
             .with("cause", cause),
     });
-    let message = format!("plugin `{}` failed ({code}); a call is never let through without its verdict", plugin.name);
     Denial::new(code, message)
 }
 

@@ -235,7 +235,7 @@ impl Gate {
             None => flow,
         };
         let given = if self.inspects_results() {
-            let (answer, trail) = (Answer::Result(params.clone()), &mut DecisionTrail::new(Detail::Shape));
+            let (answer, trail) = (Answer::Result(params.clone()), &mut DecisionTrail::unrecorded(&self.failures));
             let judged = JudgedCall { call, revealed: revealed.as_ref(), vault, flow: &flow };
             match self.pass_result(&judged, &answer, trail).await {
                 JudgedOutcome { refusal: None, replaced } => replaced.unwrap_or(params),
