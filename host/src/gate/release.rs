@@ -238,7 +238,7 @@ impl Gate {
             let (answer, trail) = (Answer::Result(params.clone()), &mut DecisionTrail::unrecorded(&self.failures));
             let judged = JudgedCall { call, revealed: revealed.as_ref(), vault, flow: &flow };
             match self.pass_result(&judged, &answer, trail).await {
-                JudgedOutcome { refusal: None, replaced } => replaced.unwrap_or(params),
+                JudgedOutcome { refusal: None, replaced, .. } => replaced.unwrap_or(params),
                 JudgedOutcome { refusal: Some(refusal), .. } => {
                     tracing::debug!(source = %call.source(), method = %call.method, ?refusal, "what a source said is withheld");
                     return None;
@@ -278,8 +278,11 @@ impl Gate {
         };
         let (revealed, vault, flow) = (ticket.revealed.as_ref(), &ticket.vault, &ticket.flow);
         let judged = JudgedCall { call: &ticket.call, revealed, vault, flow };
-        let JudgedOutcome { replaced, mut refusal } = match objection {
-            Some((code, why)) => JudgedOutcome { replaced: None, refusal: Some(CallRefusal::denied(code, why)) },
+        let JudgedOutcome { replaced, mut refusal, may_quote_hidden } = match objection {
+            Some((code, why)) => {
+                let refusal = Some(CallRefusal::denied(code, why));
+                JudgedOutcome { replaced: None, refusal, may_quote_hidden: false }
+            }
             None => self.pass_result(&judged, &answer, &mut trail).await,
         };
         let mut restored = None;
@@ -323,6 +326,7 @@ impl Gate {
         }
     }
 }
+                let refusal = if may_quote_hidden { refusal.without_quotes() } else { refusal };
 
 /// Reports whether a result asks for input: its `resultType` is `input_required` (2026-07-28).
 pub(crate) fn asks_for_input(result: &Json) -> bool {
