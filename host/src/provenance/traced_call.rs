@@ -180,16 +180,26 @@ impl CallFlow for TracedCall {
         if all.len() <= MAX_ORIGINS {
             return all.iter().map(|found| self.origin(found)).collect();
         }
-        // First those with a label, of this source or another, that no later one has.
-        let mut known: Vec<(&str, &str)> = Vec::new();
-        let (mut first, mut rest) = (Vec::new(), Vec::new());
+        // First those with a label that no later one has, then those with a label that no later one of their source has.
+        let (mut labels, mut pairs): (Vec<&str>, Vec<(&str, &str)>) = Default::default();
+        let (mut first, mut second, mut rest) = (Vec::new(), Vec::new(), Vec::new());
         for found in all {
-            let labels = found.0.labels.iter().map(|label| (&*found.0.source, label.as_str()));
-            let new: Vec<_> = labels.filter(|label| !known.contains(label)).collect();
-            if new.is_empty() {
-                rest.push(found)
-            } else {
-                first.push(found)
+            let (mut has_new_label, mut has_new_pair) = (false, false);
+            for label in found.0.labels.iter().map(String::as_str) {
+                let pair = (&*found.0.source, label);
+                if !pairs.contains(&pair) {
+                    has_new_pair = true;
+                    pairs.push(pair);
+                }
+                if !labels.contains(&label) {
+                    has_new_label = true;
+                    labels.push(label);
+                }
+            }
+            match (has_new_label, has_new_pair) {
+                (true, _) => first.push(found),
+                (false, true) => second.push(found),
+                (false, false) => rest.push(found),
             }
             known.extend(new);
         }
