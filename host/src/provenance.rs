@@ -95,6 +95,35 @@ impl SessionFlow {
 
     /// Returns the facts known about the session at this moment.
     fn snapshot(&self) -> FlowSnapshot {
+    /// Returns how often the session was cleared.
+    pub(crate) fn times_cleared(&self) -> u64 {
+        self.cleared.load(Ordering::Relaxed)
+    }
+
+    /// Forgets the values of what the session has seen, but not that it has seen it: what has labels cannot be traced any
+    /// more.
+    pub(crate) fn forget_values(&self) {
+        let mut seen = self.seen.lock();
+        *seen = seen.take().filter(|seen| !seen.labels.is_empty()).map(|before| {
+            let mut after = self.nothing_seen();
+            (after.labels, after.count, after.full) = (before.labels, before.count, true);
+            after
+        });
+    }
+
+    /// Reports whether the session has seen something with a label, or may have, or a person refused a call of it.
+    pub(crate) fn has_seen(&self) -> bool {
+        let has_labels = self.seen.lock().as_ref().is_some_and(|seen| !seen.labels.is_empty());
+        has_labels || self.missed.load(Ordering::Relaxed) || self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Returns the labels of the session, and whether it is traced.
+    #[cfg(test)]
+    pub(crate) fn known(&self) -> (Vec<String>, bool) {
+        let FlowSnapshot { labels, traced, .. } = self.snapshot();
+        (labels, traced)
+    }
+
         let missed = self.missed.load(Ordering::Relaxed);
         let mut snapshot = match &*self.seen.lock() {
             Some(seen) => FlowSnapshot { labels: seen.labels.clone(), traced: !seen.full, results: seen.count },
