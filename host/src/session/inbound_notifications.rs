@@ -24,7 +24,8 @@ impl ConfiguredSession {
         let Notification { method, params } = notification;
         let params = match params {
             Some(params) if !has_no_text(&method, &params) => {
-                let token = params.get("progressToken");
+                let is_progress = method == Method::NotificationsProgress;
+                let token = params.get("progressToken").filter(|_| is_progress);
                 // The protocol's own notifications are judged as part of their call, others by their own name.
                 let other = !method.is_reserved();
                 let named = other.then(|| Arc::new(Call { method: method.as_str().into(), ..Call::clone(call) }));
@@ -32,7 +33,8 @@ impl ConfiguredSession {
                 let flow = gate.reads_flow().then(|| upstream.flow_to_agent());
                 let Continuations { vault, flow: seen, .. } = &*self.agent_side.continuations;
                 let params = gate.filter_notification(about, vault, seen, flow, params).await?;
-                // The agent recognises its request by the token, however plugins changed the text.
+                // The agent recognises its request by the token, however plugins changed the text. In other notifications
+                // it is a text of the source's.
                 let params = match token {
                     Some(token) => params.with("progressToken", &token)?,
                     None => params,
