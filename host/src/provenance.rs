@@ -15,7 +15,7 @@ mod phrase;
 mod traced_call;
 mod values;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::flow::{INSTRUCTIONS, PRIVATE, UNTRUSTED};
@@ -55,6 +55,7 @@ pub struct SessionFlow {
     missed: AtomicBool,
     /// True if a person refused a call of the session.
     refused: AtomicBool,
+    cleared: AtomicU64,
     /// The room for what is kept. Without it, only the bounds of a session count.
     room: Option<PrincipalRoom>,
 }
@@ -89,12 +90,11 @@ impl SessionFlow {
         let mut seen = self.seen.lock();
         self.missed.store(false, Ordering::Relaxed);
         self.refused.store(false, Ordering::Relaxed);
+        self.cleared.fetch_add(1, Ordering::Relaxed);
         *seen = None;
         labels
     }
 
-    /// Returns the facts known about the session at this moment.
-    fn snapshot(&self) -> FlowSnapshot {
     /// Returns how often the session was cleared.
     pub(crate) fn times_cleared(&self) -> u64 {
         self.cleared.load(Ordering::Relaxed)
@@ -124,6 +124,8 @@ impl SessionFlow {
         (labels, traced)
     }
 
+    /// Returns the facts known about the session at this moment.
+    fn snapshot(&self) -> FlowSnapshot {
         let missed = self.missed.load(Ordering::Relaxed);
         let mut snapshot = match &*self.seen.lock() {
             Some(seen) => FlowSnapshot { labels: seen.labels.clone(), traced: !seen.full, results: seen.count },

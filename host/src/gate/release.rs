@@ -87,6 +87,11 @@ impl Ticket {
         &self.call.id
     }
 
+    /// Returns the call with its information flow, if a plugin can ask for it.
+    pub(crate) fn traced(&self) -> Option<Arc<TracedCall>> {
+        self.flow.clone()
+    }
+
     /// Returns the progress of the call, for its permit.
     pub(super) fn progress(&self) -> Arc<CallProgress> {
         Arc::clone(&self.progress)
@@ -321,12 +326,12 @@ impl Gate {
                     let message = recorded_text(&self.ledger, message, kind.wording(), ticket.record);
                     body.set("withheld", EventBody::new().with("code", code).with("message", message));
                 }
+                let refusal = if may_quote_hidden { refusal.without_quotes() } else { refusal };
                 (refusal.to_answer(), Ending::Withheld, body)
             }
         }
     }
 }
-                let refusal = if may_quote_hidden { refusal.without_quotes() } else { refusal };
 
 /// Reports whether a result asks for input: its `resultType` is `input_required` (2026-07-28).
 pub(crate) fn asks_for_input(result: &Json) -> bool {
