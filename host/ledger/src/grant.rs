@@ -157,9 +157,9 @@ pub struct GrantUse {
     pub binding: GrantBinding,
 }
 
-/// The condition for the rows that cover a call now: an answer counts for no reason that the person was not told. A grant whose creation lies in the future was given before the
-/// clock was set back, and must not live longer for that; one minute is allowed, since clocks are adjusted by seconds
-/// all the time.
+/// The condition for the rows that cover a call now: an answer counts for no reason that the person was not told. A
+/// grant whose creation lies in the future was given before the clock was set back, and must not live longer for that;
+/// one minute is allowed, since clocks are adjusted by seconds all the time.
 macro_rules! covers {
     () => {
         "principal = :principal AND source = :source AND definition = :definition AND tool = :tool \

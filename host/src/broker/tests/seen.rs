@@ -11,8 +11,8 @@ const KEY: &str = "sk-live-9f8e7d6c5b4a3210";
 /// [`KEY`] as nobody finds it in arguments.
 const TURNED: &str = "fx-yvir-9s8r7q6p5o4n3210";
 
-/// Returns the answers of a server that lists a resource under a stranger's name, and whose tool `run` echoes its arguments,
-/// or, for a key, begins a task that turns it.
+/// Returns the answers of a server that lists a resource under a stranger's name, and whose tool `run` echoes its
+/// arguments, or, for a key, begins a task that turns it.
 fn talk(request: &serde_json::Value) -> Vec<serde_json::Value> {
     let text = |text: &str| Some(json!({ "content": [{ "type": "text", "text": text }] }));
     let result = match request["method"].as_str().unwrap_or_default() {
