@@ -8,6 +8,7 @@ mod ambiguity;
 mod approval;
 mod budget;
 mod excerpt;
+mod failures;
 mod form;
 mod in_force;
 mod inbox;
@@ -26,7 +27,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::call::{Call, CallView, Params, Phase};
-use crate::config::Detail;
 use crate::digest::Digest;
 use crate::flow::CallFlow;
 use crate::ledger::{Event, EventKind, Ledger};
@@ -37,6 +37,7 @@ use crate::provenance::TracedCall;
 
 use approval::{ApprovalOutcome, ApprovalQuestion, Approvals};
 pub use budget::Budget;
+use failures::FailureCounter;
 pub(crate) use in_force::ConfigInForce;
 pub use inbox::{AnswerResult, AnswerRoute, GivenAnswer, Inbox, InboxError, Question, QuestionEvent, ScopeChoice};
 pub use input::GateInput;
@@ -58,6 +59,7 @@ pub struct Gate {
     transforms: Vec<Transform>,
     approvals: Approvals,
     ledger: Ledger,
+    failures: Arc<FailureCounter>,
     policies_digest: Digest,
     /// True if a plugin can ask for the information flow of a call. Otherwise it is not kept.
     reads_flow: bool,
@@ -91,18 +93,13 @@ impl Gate {
     #[must_use]
     pub fn new(plugins: GatePlugins, inbox: Arc<Inbox>, ask_timeout: Duration, ledger: Ledger) -> Self {
         let GatePlugins { policies, transforms, approvals } = plugins;
-        let ids = policies.iter().map(Policy::identity);
-        let ids = ids.chain(transforms.iter().map(Transform::identity)).chain(approvals.iter().map(Approval::identity));
-        let mut text = String::new();
-        for id in ids {
-            text.push_str(&format!("{} {} {}\n", id.name, id.digest, id.settings));
-        }
-        let policies_digest = Digest::of(text.as_bytes());
+        let policies_digest = digest_of(&policies, &transforms, &approvals);
         let reads_flow = policies.iter().any(Policy::reads_flow)
             || transforms.iter().any(Transform::reads_flow)
             || approvals.iter().any(Approval::reads_flow);
         let approvals = Approvals::new(approvals, inbox, ask_timeout, ledger.clone(), policies_digest);
-        Self { policies, transforms, approvals, ledger, policies_digest, reads_flow }
+        let failures = FailureCounter::new(ledger.clone());
+        Self { policies, transforms, approvals, ledger, failures, policies_digest, reads_flow }
     }
 
     /// Takes a call through all checks to its permit, and records the intent or the refusal durably.
@@ -218,7 +215,7 @@ impl Gate {
     /// call by call; the caller notes which items were hidden.
     pub async fn shows(&self, call: &Arc<Call>) -> bool {
         let view = CallView::before(call, Phase::List);
-        judge(&self.policies, &view, &self.ledger, &mut DecisionTrail::new(Detail::Shape)).await.is_ok()
+        judge(&self.policies, &view, &self.ledger, &mut DecisionTrail::unrecorded(&self.failures)).await.is_ok()
     }
 
     async fn pass_within_budget(
@@ -335,6 +332,19 @@ impl Gate {
         }
         Ok(changed)
     }
+}
+
+/// Returns the digest of the plugins: what they are, their settings, and what the gate makes of their decisions.
+fn digest_of(policies: &[Policy], transforms: &[Transform], approvals: &[Approval]) -> Digest {
+    let facts = |id: &PluginIdentity| format!("{} {} {}", id.name, id.digest, id.settings);
+    let phases = |is_on: &dyn Fn(Phase) -> bool| -> Vec<_> {
+        [Phase::List, Phase::Call, Phase::Result].into_iter().filter(|phase| is_on(*phase)).map(Phase::as_str).collect()
+    };
+    let policies: Vec<_> =
+        policies.iter().map(|p| (facts(p.identity()), phases(&|phase| p.on(phase)), p.shadow())).collect();
+    let transforms: Vec<_> = transforms.iter().map(|t| (facts(t.identity()), phases(&|phase| t.on(phase)))).collect();
+    let approvals: Vec<_> = approvals.iter().map(|plugin| facts(plugin.identity())).collect();
+    Digest::of_serialized(&(policies, transforms, approvals))
 }
 
 /// A call that no plugin and no person refused.

@@ -15,7 +15,7 @@ mod phrase;
 mod traced_call;
 mod values;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::flow::{INSTRUCTIONS, PRIVATE, UNTRUSTED};
@@ -55,6 +55,7 @@ pub struct SessionFlow {
     missed: AtomicBool,
     /// True if a person refused a call of the session.
     refused: AtomicBool,
+    cleared: AtomicU64,
     /// The room for what is kept. Without it, only the bounds of a session count.
     room: Option<PrincipalRoom>,
 }
@@ -89,8 +90,38 @@ impl SessionFlow {
         let mut seen = self.seen.lock();
         self.missed.store(false, Ordering::Relaxed);
         self.refused.store(false, Ordering::Relaxed);
+        self.cleared.fetch_add(1, Ordering::Relaxed);
         *seen = None;
         labels
+    }
+
+    /// Returns how often the session was cleared.
+    pub(crate) fn times_cleared(&self) -> u64 {
+        self.cleared.load(Ordering::Relaxed)
+    }
+
+    /// Forgets the values of what the session has seen, but not that it has seen it: what has labels cannot be traced any
+    /// more.
+    pub(crate) fn forget_values(&self) {
+        let mut seen = self.seen.lock();
+        *seen = seen.take().filter(|seen| !seen.labels.is_empty()).map(|before| {
+            let mut after = self.nothing_seen();
+            (after.labels, after.count, after.full) = (before.labels, before.count, true);
+            after
+        });
+    }
+
+    /// Reports whether the session has seen something with a label, or may have, or a person refused a call of it.
+    pub(crate) fn has_seen(&self) -> bool {
+        let has_labels = self.seen.lock().as_ref().is_some_and(|seen| !seen.labels.is_empty());
+        has_labels || self.missed.load(Ordering::Relaxed) || self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Returns the labels of the session, and whether it is traced.
+    #[cfg(test)]
+    pub(crate) fn known(&self) -> (Vec<String>, bool) {
+        let FlowSnapshot { labels, traced, .. } = self.snapshot();
+        (labels, traced)
     }
 
     /// Returns the facts known about the session at this moment.

@@ -36,6 +36,7 @@ mod pending_rounds;
 mod request;
 mod resource_subscription;
 mod round_trips;
+mod seen_lists;
 mod source_client;
 mod source_questions;
 mod subscription_filter;

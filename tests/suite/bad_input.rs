@@ -118,6 +118,12 @@ fn what_a_source_says_of_its_failure_is_told_and_reaches_no_record() {
     let called = agent.call("ends__echo", &json!({ "a": 1 }), None);
     assert_eq!(called["refused"], "outcome-unknown", "{called}");
     assert!(called["message"].as_str().unwrap().contains("its last words: thread panicked at the worst moment"));
+    // No call passed the gate, so that no policy judges these words.
+    for (tool, words) in [("down__echo", "database"), ("web__echo", "from the body")] {
+        let absent = agent.call(tool, &json!({}), None);
+        assert_eq!(absent["refused"], "not-sent", "{absent}");
+        assert!(!absent.to_string().contains(words), "{absent}");
+    }
     agent.leave();
     let causes = |kind: &str| -> Vec<String> {
         let records = dir.records_of(kind);

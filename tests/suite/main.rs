@@ -65,6 +65,7 @@ mod quarantine;
 mod questions;
 mod recovery;
 mod reload;
+mod remembered;
 mod replay;
 mod results;
 mod running;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use portcullis::{
-    AnswerRoute, Broker, CallView, Config, GivenAnswer, Launcher, NativeError, NativePolicy, NativeSource, PluginTable,
-    SourceTable, Verdict,
+    AnswerRoute, Broker, CallView, Config, GivenAnswer, Json, Launcher, NativeError, NativePolicy, NativeSource,
+    PluginTable, SourceTable, Verdict,
 };
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::CallToolRequestParams;
@@ -62,11 +62,16 @@ impl NativePolicy for Discreet {
     }
 
     async fn check(&self, view: &CallView) -> Result<Verdict, NativeError> {
-        if view.arguments().as_str().contains("secret") {
+        if has_secret(view.arguments())? {
             return Ok(Verdict::deny("secret", "this is a secret"));
         }
         Ok(Verdict::Pass)
     }
+}
+
+/// Reports whether arguments have the word in them as they are read: in JSON, `\u0073ecret` is the same word.
+fn has_secret(arguments: &Json) -> Result<bool, serde_json::Error> {
+    Ok(arguments.read::<serde_json::Value>()?.to_string().contains("secret"))
 }
 
 fn main() -> anyhow::Result<()> {
@@ -130,6 +135,13 @@ async fn answer(broker: Broker) {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_secret_is_found_however_it_is_spelled() -> anyhow::Result<()> {
+        let arguments = portcullis::Json::parse(r#"{"text":"a \u0073ecret"}"#.to_owned())?;
+        assert!(super::has_secret(&arguments)?);
+        Ok(())
+    }
+
     #[tokio::test]
     async fn the_call_that_the_policy_denies_never_reaches_the_server() -> anyhow::Result<()> {
         let lines = super::run().await?;

@@ -1,5 +1,6 @@
 //! Grants: remembered answers, each bound to exactly the approved calls.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use rusqlite::{Connection, Row, Transaction, TransactionBehavior, named_params};
 
 use super::{Event, Ledger, LedgerError};
 
-/// The facts to which a grant is bound. A change of any of them voids the grant.
+/// The facts to which a grant is bound. A change of any of them voids the grant, but that it also covers a call with fewer
+/// reasons.
 #[derive(Debug, Clone)]
 pub struct GrantBinding {
     /// The calling principal.
@@ -26,6 +28,8 @@ pub struct GrantBinding {
     pub arguments: Digest,
     /// The session of the call.
     pub session: SessionId,
+    /// The digests of the reasons for which a person is asked. There is at least one.
+    pub reasons: BTreeSet<Digest>,
 }
 
 /// The scope of an answer beyond the call that it was given for.
@@ -85,6 +89,8 @@ pub struct ApprovalGrant {
     pub expires_at: u64,
     /// The number of uses that are left, or `None` if there is no limit until the grant expires.
     pub uses_left: Option<u32>,
+    /// The reasons for which the person was asked, as in [`GrantBinding`]. The grant covers calls with these or fewer.
+    pub reasons: BTreeSet<Digest>,
 }
 
 impl ApprovalGrant {
@@ -117,6 +123,7 @@ impl ApprovalGrant {
             created_at,
             expires_at: created_at.saturating_add(valid_for),
             uses_left: if scope == GrantScope::Arguments { Some(1) } else { uses.map(NonZeroU32::get) },
+            reasons: binding.reasons.clone(),
         })
     }
 }
@@ -150,15 +157,17 @@ pub struct GrantUse {
     pub binding: GrantBinding,
 }
 
-/// The condition for the rows that cover a call now. A grant whose creation lies in the future was given before the
-/// clock was set back, and must not live longer for that; one minute is allowed, since clocks are adjusted by seconds
-/// all the time.
+/// The condition for the rows that cover a call now: an answer counts for no reason that the person was not told. A
+/// grant whose creation lies in the future was given before the clock was set back, and must not live longer for that;
+/// one minute is allowed, since clocks are adjusted by seconds all the time.
 macro_rules! covers {
     () => {
         "principal = :principal AND source = :source AND definition = :definition AND tool = :tool \
          AND policies = :policies AND (arguments IS NULL OR arguments = :arguments) \
          AND (session IS NULL OR session = :session) AND (scope <> 'arguments' OR arguments IS NOT NULL) \
-         AND (scope <> 'session' OR session IS NOT NULL) AND created_at <= :now + 60000 AND expires_at > :now AND (uses_left IS NULL OR uses_left > 0)"
+         AND (scope <> 'session' OR session IS NOT NULL) AND created_at <= :now + 60000 AND expires_at > :now \
+         AND (uses_left IS NULL OR uses_left > 0) AND NOT EXISTS (SELECT 1 FROM json_each(:reasons) AS asked \
+         WHERE asked.value NOT IN (SELECT value FROM json_each(grants.reasons)))"
     };
 }
 
@@ -170,6 +179,7 @@ pub(super) fn matching(conn: &Connection, binding: &GrantBinding) -> rusqlite::R
             ":principal": binding.principal, ":source": binding.source, ":definition": binding.definition.to_string(),
             ":tool": binding.tool, ":policies": binding.policies.to_string(),
             ":arguments": binding.arguments.to_string(), ":session": binding.session.as_str(), ":now": sql(now_millis()),
+            ":reasons": json(&binding.reasons),
         },
         read,
     )?;
@@ -187,6 +197,7 @@ pub(super) fn consume(conn: &Connection, consume: &GrantUse) -> rusqlite::Result
         ":id": consume.grant, ":principal": binding.principal, ":source": binding.source,
         ":definition": binding.definition.to_string(), ":tool": binding.tool, ":policies": binding.policies.to_string(),
         ":arguments": binding.arguments.to_string(), ":session": binding.session.as_str(), ":now": sql(now_millis()),
+        ":reasons": json(&binding.reasons),
     })?;
     drop(update);
     transaction.commit()?;
@@ -196,8 +207,8 @@ pub(super) fn consume(conn: &Connection, consume: &GrantUse) -> rusqlite::Result
 fn put(conn: &Connection, grant: &ApprovalGrant) -> rusqlite::Result<()> {
     let mut insert = conn.prepare_cached(
         "INSERT OR REPLACE INTO grants (id, principal, source, definition, tool, policies, scope, arguments, session, nonce, \
-         created_at, expires_at, uses_left) VALUES (:id, :principal, :source, :definition, :tool, :policies, :scope, \
-         :arguments, :session, :nonce, :created_at, :expires_at, :uses_left)",
+         created_at, expires_at, uses_left, reasons) VALUES (:id, :principal, :source, :definition, :tool, :policies, :scope, \
+         :arguments, :session, :nonce, :created_at, :expires_at, :uses_left, :reasons)",
     )?;
     insert.execute(named_params! {
         ":id": grant.id, ":principal": grant.principal, ":source": grant.source,
@@ -205,6 +216,7 @@ fn put(conn: &Connection, grant: &ApprovalGrant) -> rusqlite::Result<()> {
         ":scope": grant.scope.as_str(), ":arguments": grant.arguments.map(|digest| digest.to_string()),
         ":session": grant.session, ":nonce": grant.nonce, ":created_at": sql(grant.created_at),
         ":expires_at": sql(grant.expires_at), ":uses_left": grant.uses_left,
+        ":reasons": json(&grant.reasons),
     })?;
     Ok(())
 }
@@ -231,7 +243,12 @@ fn read(row: &Row<'_>) -> rusqlite::Result<ApprovalGrant> {
         created_at: row.get::<_, i64>("created_at")?.cast_unsigned(),
         expires_at: row.get::<_, i64>("expires_at")?.cast_unsigned(),
         uses_left: row.get("uses_left")?,
+        reasons: parsed(row, "reasons", |text| serde_json::from_str(text).ok())?,
     })
+}
+
+fn json(reasons: &BTreeSet<Digest>) -> String {
+    serde_json::json!(reasons).to_string()
 }
 
 fn parsed<T>(row: &Row<'_>, column: &str, parse: impl FnOnce(&str) -> Option<T>) -> rusqlite::Result<T> {

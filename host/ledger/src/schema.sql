@@ -12,10 +12,12 @@ CREATE TABLE grants (
   nonce      TEXT NOT NULL,
   created_at INTEGER NOT NULL,
   expires_at INTEGER NOT NULL,
-  uses_left  INTEGER
+  uses_left  INTEGER,
+  -- A JSON array. A broker of an earlier version that still runs gives none, and such a grant covers nothing.
+  reasons    TEXT NOT NULL DEFAULT '[]'
 ) STRICT;
 
-CREATE TABLE cursors (
+CREATE TABLE IF NOT EXISTS cursors (
   sink  TEXT NOT NULL,
   chain TEXT NOT NULL,
   seq   INTEGER NOT NULL,

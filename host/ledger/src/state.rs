@@ -16,11 +16,14 @@ use super::files::{WatchedFile, check_database};
 use super::{LedgerError, chain, sealed_body, segment};
 
 /// The version of the schema, stored in `user_version`. Files of version 1 also hold records, which stay where they
-/// are.
-const FORMAT: i64 = 2;
+/// are. Grants of versions 1 and 2 do not say which questions they answered, and are dropped.
+const FORMAT: i64 = 3;
 
 /// The SQL that creates the tables.
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
+
+/// The SQL that created the tables in versions 1 and 2.
+pub(super) const SCHEMA_2: &str = include_str!("schema_2.sql");
 
 /// The longest wait for another broker's transaction. Transactions take milliseconds; after this time something is
 /// stuck, and callers should get an error.
@@ -102,10 +105,9 @@ fn open(data_dir: &Path, busy: Duration) -> Result<Connection, LedgerError> {
     conn.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
     let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
     let found = check_format(&transaction, data_dir)?;
-    if found == 0 {
-        transaction.execute_batch(SCHEMA).map_err(failed)?;
-    }
     if found < FORMAT {
+        transaction.execute_batch("DROP TABLE IF EXISTS grants").map_err(failed)?;
+        transaction.execute_batch(SCHEMA).map_err(failed)?;
         transaction.pragma_update(None, "user_version", FORMAT).map_err(failed)?;
     }
     transaction.commit().map_err(failed)?;
@@ -190,6 +192,12 @@ pub(super) fn error(data_dir: &Path, error: &rusqlite::Error) -> LedgerError {
         }
         _ => LedgerError::Store { path, cause: error.to_string() },
     }
+}
+
+/// Returns the SQL that created the tables of an opened file.
+pub(super) fn schema_for(conn: &Connection) -> rusqlite::Result<&'static str> {
+    let format: i64 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    Ok(if format < FORMAT { SCHEMA_2 } else { SCHEMA })
 }
 
 /// Returns the SQL of everything in a database, by name.

@@ -6,6 +6,7 @@ mod interrupted;
 mod mounted;
 mod natives;
 mod questions;
+mod seen;
 mod tasks;
 
 use std::sync::Arc;

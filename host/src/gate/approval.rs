@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::form::{elicitation, read_elicitation};
 use super::inbox::{AcceptableTool, MAX_TIMEOUT, OpenQuestion, QuestionState};
-use super::judge;
+use super::judge::{self, DecisionTrail};
 use super::{CallRefusal, Inbox, InboxError};
 use crate::agent::{AgentPeer, Elicitation, report_progress};
 use crate::call::{Call, CallView, Phase};
@@ -97,6 +97,7 @@ impl Approvals {
             policies: self.policies_under(&call.caller.profile),
             arguments: question.arguments_digest,
             session: call.caller.session.clone(),
+            reasons: question.reason_digests(),
         };
         if let Some(approved) = self.retried(call, &binding).await? {
             return Ok(approved);
@@ -146,8 +147,8 @@ impl Approvals {
             let settlement = match plugin.settle(&view, facts.clone()).await {
                 Ok(settlement) => settlement,
                 Err(failure) => {
-                    let record = question.record;
-                    Settlement::Refuse(judge::denial(plugin.identity(), &failure, &view, &self.ledger, record))
+                    let trail = DecisionTrail::new(question.record);
+                    Settlement::Refuse(judge::denial(plugin.identity(), &failure, &view, &self.ledger, &trail))
                 }
             };
             match settlement {

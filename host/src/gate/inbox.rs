@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tokio::sync::{broadcast, watch};
 
-use crate::call::SessionId;
 use crate::digest::Digest;
 use crate::ledger::{EventKind, GrantBinding};
 use crate::lock_reader::LockReader;
@@ -328,12 +327,16 @@ impl Inbox {
         Ok((pending, waiting))
     }
 
-    /// Returns the open question of this id, if it is about a call with this binding. The agent may come back in
-    /// another session: a modern session is managed by the front, which opens a new one after a pause.
+    /// Returns the open question of this id, if it is about a call with this binding, and has all of its reasons. The agent
+    /// may come back in another session: a modern session is managed by the front, which opens a new one after a pause.
     pub(super) fn about(&self, id: &str, binding: &GrantBinding) -> Option<Arc<OpenQuestion>> {
         self.expire_overdue();
-        let of_session = |session: &SessionId| key(&GrantBinding { session: session.clone(), ..binding.clone() });
-        self.open.lock().get(id).filter(|pending| pending.key == of_session(pending.session())).cloned()
+        let is_about = |pending: &&Arc<OpenQuestion>| {
+            let GrantBinding { session, reasons, .. } = pending.terms.binding.clone();
+            let has_all = binding.reasons.is_subset(&reasons);
+            has_all && pending.key == key(&GrantBinding { session, reasons, ..binding.clone() })
+        };
+        self.open.lock().get(id).filter(is_about).cloned()
     }
 
     /// Denies a question that has expired.

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::failures::FailureCounter;
 use super::records::recorded_text;
 use super::refusal::{DenialKind, Wording};
 use super::{CallRefusal, SessionVault};
 use crate::call::CallView;
 use crate::config::Detail;
+use crate::digest::Digest;
 use crate::ledger::{Event, EventBody, EventKind, Ledger};
 use crate::plugin::{
     Concern, Denial, FailureCode, PluginFailure, PluginIdentity, Policy, Transform, TransformDecision, Vault, Verdict,
@@ -24,11 +26,19 @@ pub(super) struct DecisionTrail {
     pub(super) flow: Option<Arc<TracedCall>>,
     /// The vault, while plugins see values that the agent does not see. In their messages these are hidden again.
     pub(super) revealed: Option<Arc<SessionVault>>,
+    /// The counter of failures, where nothing is recorded one by one.
+    failures: Option<Arc<FailureCounter>>,
 }
 
 impl DecisionTrail {
     pub(super) fn new(record: Detail) -> Self {
-        Self { entries: Vec::new(), record, flow: None, revealed: None }
+        Self { entries: Vec::new(), record, flow: None, revealed: None, failures: None }
+    }
+
+    /// Makes a trail of decisions that are not recorded, such as those about notifications. Failures of plugins are
+    /// counted.
+    pub(super) fn unrecorded(failures: &Arc<FailureCounter>) -> Self {
+        Self { failures: Some(Arc::clone(failures)), ..Self::new(Detail::Shape) }
     }
 
     /// Returns the answer of a policy without values that are hidden from the agent.
@@ -48,12 +58,26 @@ pub(super) struct AskReason {
     pub(super) concern: Concern,
     /// The wording of its message.
     pub(super) wording: Wording,
+    /// The digest of who asks and why: an answer covers later calls only for the reasons that the person was told.
+    pub(super) digest: Digest,
 }
 
 impl AskReason {
     /// Makes a reason of the broker's own.
     pub(super) fn ours(concern: Concern) -> Self {
-        Self { concern, wording: Wording::Plain }
+        let digest = Digest::of_serialized(&("broker", &concern.code));
+        Self { concern, wording: Wording::Plain, digest }
+    }
+
+    /// Makes a reason of a policy's.
+    fn of(policy: &PluginIdentity, concern: Concern) -> Self {
+        // The messages of these say which rules ask. Those of others may be different for every call.
+        let rules = match (policy.name.as_str(), &*concern.code) {
+            ("builtin:rules", "rule") | ("builtin:cedar", "approval-required") => Some(&concern.message),
+            _ => None,
+        };
+        let digest = Digest::of_serialized(&(&policy.name, policy.settings, &concern.code, rules));
+        Self { wording: wording(policy, &concern.code, &concern.message), digest, concern }
     }
 
     /// Returns the reason as the ledger keeps it.
@@ -74,19 +98,15 @@ pub(super) async fn judge(
     for policy in policies.iter().filter(|policy| policy.on(view.phase)) {
         let verdict = match trail.without_revealed(policy.check(view).await) {
             Ok(verdict) => verdict,
-            Err(failure) => Verdict::Deny(denial(policy.identity(), &failure, view, ledger, trail.record)),
+            Err(failure) => Verdict::Deny(denial(policy.identity(), &failure, view, ledger, trail)),
         };
         let entry = entry(policy.identity(), view);
         let entry = if policy.shadow() { entry.with("shadow", true) } else { entry };
         let entry = if trail.revealed.is_some() { entry.with("revealed", true) } else { entry };
-        let wording = |code: &str, message: &str| match says_only_settings(policy.identity(), code, message) {
-            true => Wording::Plain,
-            false => Wording::MayQuote,
-        };
         trail.entries.push(match &verdict {
             Verdict::Pass => entry.with("verdict", "pass"),
             Verdict::Ask(Concern { code, message, .. }) => {
-                let message = recorded_text(ledger, message, wording(code, message), trail.record);
+                let message = recorded_text(ledger, message, wording(policy.identity(), code, message), trail.record);
                 entry.with("verdict", EventBody::new().with("ask", message).with("code", code))
             }
             Verdict::Deny(denial) => entry.with("verdict", EventBody::new().with("deny", &denial.code)),
@@ -96,11 +116,9 @@ pub(super) async fn judge(
         }
         match verdict {
             Verdict::Pass => {}
-            Verdict::Ask(concern) => {
-                asks.push(AskReason { wording: wording(&concern.code, &concern.message), concern });
-            }
+            Verdict::Ask(concern) => asks.push(AskReason::of(policy.identity(), concern)),
             Verdict::Deny(Denial { code, message, .. }) => {
-                let kind = match wording(&code, &message) {
+                let kind = match wording(policy.identity(), &code, &message) {
                     Wording::Plain => DenialKind::Plain,
                     Wording::MayQuote => DenialKind::MayQuote,
                 };
@@ -111,14 +129,14 @@ pub(super) async fn judge(
     Ok(asks)
 }
 
-/// Reports whether a message of a policy can contain only the operator's own settings: the text or the name of a rule.
-/// The name of one that compares arguments has the values in it that it compares with. Only policies that are part of
-/// the broker are believed.
-fn says_only_settings(policy: &PluginIdentity, code: &str, message: &str) -> bool {
+/// Returns the wording of a message of a policy. It is plain if it can contain only the operator's own settings: the text
+/// or the name of a rule. The name of one that compares arguments has the values in it that it compares with. Only
+/// policies that are part of the broker are believed.
+fn wording(policy: &PluginIdentity, code: &str, message: &str) -> Wording {
     match (policy.name.as_str(), code) {
-        ("builtin:rules", "rule") => !message.contains("arguments"),
-        ("builtin:cedar", "forbidden" | "approval-required") => true,
-        _ => false,
+        ("builtin:rules", "rule") if !message.contains("arguments") => Wording::Plain,
+        ("builtin:cedar", "forbidden" | "approval-required") => Wording::Plain,
+        _ => Wording::MayQuote,
     }
 }
 
@@ -132,7 +150,7 @@ pub(super) async fn rewrite(
 ) -> Result<TransformDecision, CallRefusal> {
     let change = match transform.rewrite(view, vault).await {
         Ok(change) => change,
-        Err(failure) => TransformDecision::Refuse(denial(transform.identity(), &failure, view, ledger, trail.record)),
+        Err(failure) => TransformDecision::Refuse(denial(transform.identity(), &failure, view, ledger, trail)),
     };
     let entry = entry(transform.identity(), view);
     trail.entries.push(match &change {
@@ -150,9 +168,14 @@ pub(super) fn denial(
     failure: &PluginFailure,
     view: &CallView,
     ledger: &Ledger,
-    record: Detail,
+    trail: &DecisionTrail,
 ) -> Denial {
     let code = failure.code.as_str();
+    let message = format!("plugin `{}` failed ({code}); a call is never let through without its verdict", plugin.name);
+    let counter = trail.failures.as_ref();
+    if counter.is_some_and(|counter| !counter.is_first(plugin, failure.code, view.call.source())) {
+        return Denial::new(code, message);
+    }
     // The detail is the plugin's own text, or what it returned instead of an answer.
     let wording = match failure.code {
         FailureCode::Error | FailureCode::Output => Wording::MayQuote,
@@ -167,7 +190,7 @@ pub(super) fn denial(
         _ => &failure.detail,
     };
     tracing::error!(plugin = %plugin.name, code, cause, call = %view.call.id, "plugin failed, so the call is denied");
-    let cause = recorded_text(ledger, &failure.detail, wording, record);
+    let cause = recorded_text(ledger, &failure.detail, wording, trail.record);
     ledger.record(Event {
         kind: EventKind::PluginFailed,
         run: Some(view.call.caller.session.clone()),
@@ -178,7 +201,6 @@ pub(super) fn denial(
             .with("code", code)
             .with("cause", cause),
     });
-    let message = format!("plugin `{}` failed ({code}); a call is never let through without its verdict", plugin.name);
     Denial::new(code, message)
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::judge::{self, AskReason, DecisionTrail};
 use super::{CallRefusal, Gate, SessionVault};
 use crate::call::{Call, CallView, Phase};
-use crate::plugin::TransformDecision;
+use crate::plugin::{Transform, TransformDecision};
 use crate::protocol::{Answer, Json};
 use crate::provenance::TracedCall;
 
@@ -24,6 +24,8 @@ pub(super) struct JudgedOutcome {
     pub(super) replaced: Option<Json>,
     /// The reason why the agent does not get it.
     pub(super) refusal: Option<CallRefusal>,
+    /// True if the refusal's message may quote what a transform would have hidden from the agent.
+    pub(super) may_quote_hidden: bool,
 }
 
 impl Gate {
@@ -34,27 +36,33 @@ impl Gate {
         answer: &Answer,
         trail: &mut DecisionTrail,
     ) -> JudgedOutcome {
+        let (outcome, failed) = match answer {
+            Answer::Result(json) => (json, false),
+            Answer::Error(json) => (json, true),
+        };
+        let view = judged.view(outcome, failed);
+        if let Err(refusal) = self.judge_outcome(judged, &view, trail).await {
+            let may_quote_hidden = self.transforms_of_results().next().is_some();
+            return JudgedOutcome { replaced: None, refusal: Some(refusal), may_quote_hidden };
+        }
         let mut replaced = None;
-        let refusal = self.transform_result(judged, answer, &mut replaced, trail).await.err();
-        JudgedOutcome { replaced, refusal }
+        let refusal = self.transform_result(judged, view, &mut replaced, trail).await.err();
+        JudgedOutcome { replaced, refusal, may_quote_hidden: false }
+    }
+
+    fn transforms_of_results(&self) -> impl Iterator<Item = &Transform> {
+        self.transforms.iter().filter(|transform| transform.on(Phase::Result))
     }
 
     async fn transform_result(
         &self,
         judged: &JudgedCall<'_>,
-        answer: &Answer,
+        mut view: CallView,
         replaced: &mut Option<Json>,
         trail: &mut DecisionTrail,
     ) -> Result<(), CallRefusal> {
-        let JudgedCall { call, vault, .. } = judged;
-        let (outcome, failed) = match answer {
-            Answer::Result(json) => (json, false),
-            Answer::Error(json) => (json, true),
-        };
-        let mut view = judged.view(outcome, failed);
-        self.judge_outcome(judged, &view, trail).await?;
-        for transform in self.transforms.iter().filter(|t| t.on(Phase::Result)) {
-            let keeper = vault.keeper(call.source());
+        for transform in self.transforms_of_results() {
+            let keeper = judged.vault.keeper(judged.call.source());
             match judge::rewrite(transform, &view, keeper, &self.ledger, trail).await? {
                 TransformDecision::Keep => {}
                 TransformDecision::Replace(json) => {

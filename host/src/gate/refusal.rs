@@ -93,6 +93,16 @@ impl CallRefusal {
         Self::quoting(denial.code, denial.message)
     }
 
+    /// Returns the refusal with the broker's own words in place of those that may repeat something of the payload.
+    pub(super) fn without_quotes(self) -> Self {
+        match self {
+            Self::Denied { code, kind: DenialKind::MayQuote, .. } => {
+                Self::denied(code, "a plugin withholds this; why is not shown, since it may quote what is hidden")
+            }
+            refusal => refusal,
+        }
+    }
+
     pub(super) fn from_ledger(error: LedgerError) -> Self {
         match error {
             LedgerError::GrantSpent(_) => {

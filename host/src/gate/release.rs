@@ -87,6 +87,11 @@ impl Ticket {
         &self.call.id
     }
 
+    /// Returns the call with its information flow, if a plugin can ask for it.
+    pub(crate) fn traced(&self) -> Option<Arc<TracedCall>> {
+        self.flow.clone()
+    }
+
     /// Returns the progress of the call, for its permit.
     pub(super) fn progress(&self) -> Arc<CallProgress> {
         Arc::clone(&self.progress)
@@ -235,10 +240,10 @@ impl Gate {
             None => flow,
         };
         let given = if self.inspects_results() {
-            let (answer, trail) = (Answer::Result(params.clone()), &mut DecisionTrail::new(Detail::Shape));
+            let (answer, trail) = (Answer::Result(params.clone()), &mut DecisionTrail::unrecorded(&self.failures));
             let judged = JudgedCall { call, revealed: revealed.as_ref(), vault, flow: &flow };
             match self.pass_result(&judged, &answer, trail).await {
-                JudgedOutcome { refusal: None, replaced } => replaced.unwrap_or(params),
+                JudgedOutcome { refusal: None, replaced, .. } => replaced.unwrap_or(params),
                 JudgedOutcome { refusal: Some(refusal), .. } => {
                     tracing::debug!(source = %call.source(), method = %call.method, ?refusal, "what a source said is withheld");
                     return None;
@@ -278,8 +283,11 @@ impl Gate {
         };
         let (revealed, vault, flow) = (ticket.revealed.as_ref(), &ticket.vault, &ticket.flow);
         let judged = JudgedCall { call: &ticket.call, revealed, vault, flow };
-        let JudgedOutcome { replaced, mut refusal } = match objection {
-            Some((code, why)) => JudgedOutcome { replaced: None, refusal: Some(CallRefusal::denied(code, why)) },
+        let JudgedOutcome { replaced, mut refusal, may_quote_hidden } = match objection {
+            Some((code, why)) => {
+                let refusal = Some(CallRefusal::denied(code, why));
+                JudgedOutcome { replaced: None, refusal, may_quote_hidden: false }
+            }
             None => self.pass_result(&judged, &answer, &mut trail).await,
         };
         let mut restored = None;
@@ -318,6 +326,7 @@ impl Gate {
                     let message = recorded_text(&self.ledger, message, kind.wording(), ticket.record);
                     body.set("withheld", EventBody::new().with("code", code).with("message", message));
                 }
+                let refusal = if may_quote_hidden { refusal.without_quotes() } else { refusal };
                 (refusal.to_answer(), Ending::Withheld, body)
             }
         }

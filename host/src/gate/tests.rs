@@ -2,7 +2,9 @@
 
 mod approvals;
 mod durability;
+mod failing;
 mod flow;
+mod reasons;
 mod risk;
 mod vault;
 mod way;
@@ -16,7 +18,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::agent::{AgentPeer, Elicitation};
 use crate::call::{CallId, Cause, Outcome, Params, Risk, SessionId};
-use crate::config::{Approve, BudgetConfig, Durability};
+use crate::config::{Approve, BudgetConfig, Detail, Durability};
 use crate::item::{Item, ToolAnnotations};
 use crate::ledger::{ChainStart, LedgerReader};
 use crate::lockfile::Acceptance;

@@ -21,6 +21,26 @@ pub struct SourceFlow {
     pub effects: &'static [Effect],
 }
 
+impl SourceFlow {
+    /// Adds labels that the call's result has beside those of its source.
+    #[must_use]
+    pub(crate) fn with_labels(self, further: impl IntoIterator<Item = String>) -> Self {
+        Self { labels: merged(&self.labels, further), ..self }
+    }
+}
+
+/// Returns the labels of a source and these, sorted if there are any beside those of the source.
+fn merged(own: &Arc<[String]>, further: impl IntoIterator<Item = String>) -> Arc<[String]> {
+    let mut further = further.into_iter().filter(|label| !own.contains(label)).peekable();
+    if further.peek().is_none() && own.is_sorted() {
+        return Arc::clone(own);
+    }
+    let mut all: Vec<String> = own.iter().cloned().chain(further).collect();
+    all.sort_unstable();
+    all.dedup();
+    all.into()
+}
+
 /// One call with the information flow of its session, at the moment at which it was made.
 #[derive(Debug)]
 pub struct TracedCall {
@@ -75,18 +95,18 @@ impl TracedCall {
     /// Keeps what the agent is given of the result. It has the labels of the source, and those of the results that the
     /// arguments came from: a tool that only changes the form of a text does not take its labels away.
     pub fn keep_result(&self, result: &Json) {
-        self.keep(result, SeenMessage::Result);
+        self.keep(self.result_labels(), result, SeenMessage::Result);
     }
 
     /// Keeps the part that the agent is given of a message other than the result, such as progress with a text.
     pub(crate) fn keep_message(&self, message: &Json) {
-        self.keep(message, SeenMessage::Other);
+        self.keep(self.result_labels(), message, SeenMessage::Other);
     }
 
     /// Keeps a question of the source to the agent. It may repeat anything that the agent has given to the source, so it
     /// has the labels of everything that the session saw before.
     pub(crate) fn keep_question(&self, question: &Json) {
-        self.keep_with(self.snapshot.labels.iter(), question, SeenMessage::Other);
+        self.keep(self.with_everything_seen(), question, SeenMessage::Other);
     }
 
     /// Returns what the ledger keeps: labels, effects, and the results that values of the arguments came from.
@@ -110,27 +130,22 @@ impl TracedCall {
             .with("origins", self.origins().iter().map(origin).collect::<Vec<_>>())
     }
 
-    fn keep(&self, text: &Json, message: SeenMessage) {
+    /// Returns the labels under which a result of the call is kept.
+    pub(crate) fn result_labels(&self) -> Arc<[String]> {
         if self.is_traced() {
             let origins = self.found().results.iter();
-            self.keep_with(origins.flat_map(|(origin, _)| origin.labels.iter()), text, message);
+            merged(&self.source.labels, origins.flat_map(|(origin, _)| origin.labels.iter().cloned()))
         } else {
-            self.keep_with(self.snapshot.labels.iter(), text, message);
+            self.with_everything_seen()
         }
     }
 
-    /// Keeps a text with the labels of the source and with these.
-    fn keep_with<'a>(&'a self, labels: impl Iterator<Item = &'a String>, text: &Json, message: SeenMessage) {
-        let own = &self.source.labels;
-        let mut further = labels.filter(|label| !own.contains(label)).peekable();
-        let labels = if further.peek().is_none() && own.is_sorted() {
-            Arc::clone(own)
-        } else {
-            let mut all: Vec<String> = own.iter().chain(further).cloned().collect();
-            all.sort_unstable();
-            all.dedup();
-            all.into()
-        };
+    /// Returns the labels of the source and of everything that the session saw before the call.
+    fn with_everything_seen(&self) -> Arc<[String]> {
+        merged(&self.source.labels, self.snapshot.labels.iter().cloned())
+    }
+
+    fn keep(&self, labels: Arc<[String]>, text: &Json, message: SeenMessage) {
         let (source, exposed, call) = (self.name.clone(), self.exposed.clone(), self.id.clone());
         self.session.keep(SeenResult { source, exposed, call, labels, number: 0, index: 0 }, text, message);
     }
@@ -180,19 +195,28 @@ impl CallFlow for TracedCall {
         if all.len() <= MAX_ORIGINS {
             return all.iter().map(|found| self.origin(found)).collect();
         }
-        // First those with a label, of this source or another, that no later one has.
-        let mut known: Vec<(&str, &str)> = Vec::new();
-        let (mut first, mut rest) = (Vec::new(), Vec::new());
+        // First those with a label that no later one has, then those with a label that no later one of their source has.
+        let (mut labels, mut pairs): (Vec<&str>, Vec<(&str, &str)>) = Default::default();
+        let (mut first, mut second, mut rest) = (Vec::new(), Vec::new(), Vec::new());
         for found in all {
-            let labels = found.0.labels.iter().map(|label| (&*found.0.source, label.as_str()));
-            let new: Vec<_> = labels.filter(|label| !known.contains(label)).collect();
-            if new.is_empty() {
-                rest.push(found)
-            } else {
-                first.push(found)
+            let (mut has_new_label, mut has_new_pair) = (false, false);
+            for label in found.0.labels.iter().map(String::as_str) {
+                let pair = (&*found.0.source, label);
+                if !pairs.contains(&pair) {
+                    has_new_pair = true;
+                    pairs.push(pair);
+                }
+                if !labels.contains(&label) {
+                    has_new_label = true;
+                    labels.push(label);
+                }
             }
-            known.extend(new);
+            match (has_new_label, has_new_pair) {
+                (true, _) => first.push(found),
+                (false, true) => second.push(found),
+                (false, false) => rest.push(found),
+            }
         }
-        first.into_iter().chain(rest).take(MAX_ORIGINS).map(|found| self.origin(found)).collect()
+        first.into_iter().chain(second).chain(rest).take(MAX_ORIGINS).map(|found| self.origin(found)).collect()
     }
 }

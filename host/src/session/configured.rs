@@ -184,6 +184,7 @@ impl ConfiguredSession {
 
     pub(super) async fn list(&self, kind: ItemKind) -> Result<ListPage, RpcError> {
         let listing = self.listing(kind).await?;
+        self.keep_list(&listing, kind);
         Ok(self.deferred(kind).unwrap_or_else(|| self.with_status(kind, listing.list_page())))
     }
 

@@ -145,9 +145,10 @@ impl<'a> Execution<'a> {
     async fn conclude(&self, ticket: Ticket, outcome: Outcome) -> AttemptResult {
         let method = &self.request.method;
         let (status, call) = (AttemptStatus::of(&outcome), ticket.call_id().clone());
+        let traced = ticket.traced();
         let answer = match ticket.release(outcome).await {
             Answer::Error(error) => Box::pin(self.elicit_urls(error)).await,
-            Answer::Result(result) => match self.with_tasks(result).await {
+            Answer::Result(result) => match self.with_tasks(result, traced.as_deref()).await {
                 Ok(result) => Answer::Result(self.scoped(result)),
                 Err(refusal) => refusal,
             },

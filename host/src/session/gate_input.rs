@@ -27,7 +27,11 @@ impl<'a> GateInput<'a> {
             acceptance: &target.acceptance,
             harmless_cell: target.upstream.is_harmless(),
             counts: Some(&session.agent_side.continuations.counts),
-            source_flow: session.context.gate.reads_flow().then(|| target.upstream.flow(call)),
+            source_flow: session.context.gate.reads_flow().then(|| {
+                let tasks = &session.agent_side.continuations.tasks;
+                let further = tasks.labels_for(&call.method, &call.params, &target.upstream.config.name);
+                target.upstream.flow(call).with_labels(further)
+            }),
             to_agent: false,
             ..Self::of_question(session, &target.upstream, peer)
         }

@@ -9,6 +9,7 @@ use super::expose;
 use crate::agent::AgentPeer;
 use crate::call::{Call, Params, Risk};
 use crate::context::Upstream;
+use crate::item::ItemKind;
 use crate::protocol::{Json, Method, Notification};
 
 impl ConfiguredSession {
@@ -24,15 +25,21 @@ impl ConfiguredSession {
         let Notification { method, params } = notification;
         let params = match params {
             Some(params) if !has_no_text(&method, &params) => {
-                let token = params.get("progressToken");
+                let is_progress = method == Method::NotificationsProgress;
+                let token = params.get("progressToken").filter(|_| is_progress);
                 // The protocol's own notifications are judged as part of their call, others by their own name.
                 let other = !method.is_reserved();
                 let named = other.then(|| Arc::new(Call { method: method.as_str().into(), ..Call::clone(call) }));
                 let (gate, about) = (&self.context.gate, named.as_ref().unwrap_or(call));
-                let flow = gate.reads_flow().then(|| upstream.flow_to_agent());
-                let Continuations { vault, flow: seen, .. } = &*self.agent_side.continuations;
+                let Continuations { vault, flow: seen, tasks, .. } = &*self.agent_side.continuations;
+                let flow = gate.reads_flow().then(|| {
+                    // What belongs to no call of an item may say what became of any task.
+                    let of_tasks = (call.item.kind == ItemKind::Source).then(|| tasks.labels_of(&upstream.config.name));
+                    upstream.flow_to_agent().with_labels(of_tasks.unwrap_or_default())
+                });
                 let params = gate.filter_notification(about, vault, seen, flow, params).await?;
-                // The agent recognises its request by the token, however plugins changed the text.
+                // The agent recognises its request by the token, however plugins changed the text. In other notifications
+                // it is a text of the source's.
                 let params = match token {
                     Some(token) => params.with("progressToken", &token)?,
                     None => params,

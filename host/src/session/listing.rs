@@ -22,6 +22,7 @@ use crate::lockfile::Acceptance;
 use crate::name::{SEPARATOR, SourceName};
 use crate::protocol::Json;
 use crate::schema_repair::Repair;
+use crate::sync::Mutex;
 
 /// The largest number of tools that are off and named to an agent.
 const MAX_OFF_NAMED: usize = 8;
@@ -49,6 +50,8 @@ pub(super) struct SessionCatalog {
     removed: HashSet<Arc<str>>,
     /// The search index, made by the first search.
     index: OnceCell<Arc<Index>>,
+    /// How often what the session has seen was cleared when it was noted that the agent has seen this list. `None` before.
+    pub(super) seen: Mutex<Option<u64>>,
 }
 
 /// One item that the session may use.
@@ -175,7 +178,8 @@ impl SessionCatalog {
     pub(super) fn why_absent(&self, exposed: &str) -> Option<String> {
         let prefix = exposed.split_once(SEPARATOR)?.0;
         let members = || self.answered.iter().filter(|result| result.upstream.config.offered_as().as_str() == prefix);
-        let causes: Vec<_> = members().filter_map(|result| Some(result.listed.as_ref().err()?.to_string())).collect();
+        // Without the sources' own words, which no policy has judged.
+        let causes: Vec<_> = members().filter_map(|result| Some(result.listed.as_ref().err()?.recorded())).collect();
         if causes.is_empty() || causes.len() < members().count() {
             return None;
         }

@@ -1,7 +1,7 @@
 //! Tasks: calls that continue after they were answered (2025-11-25, and the extension of 2026-07-28). The broker
 //! remembers the source of each task, and takes the questions of a task through the gate.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use serde_json::json;
@@ -20,6 +20,7 @@ use crate::item::ItemKind;
 use crate::lockfile::Acceptance;
 use crate::name::SourceName;
 use crate::protocol::{Answer, AskingMembers, Era, Json, MAX_ID_BYTES, Method, RpcError, meta};
+use crate::provenance::TracedCall;
 use crate::shared_limit::{LimitShare, PrincipalRoom};
 use crate::sync::Mutex;
 
@@ -44,6 +45,8 @@ pub(crate) const MAX_QUESTION_BYTES: u64 = 256 * 1024 * 1024;
 /// The tasks of one legacy session, or of all modern sessions of one principal and profile.
 pub(super) struct Tasks {
     known: Mutex<HashMap<String, Task>>,
+    /// The labels of tasks that are not remembered any more.
+    labels_of_others: Mutex<BTreeSet<String>>,
     room: PrincipalRoom,
 }
 
@@ -61,6 +64,8 @@ struct Task {
     number: u64,
     /// The source's name. What it stands for is looked up for each request: a reload may have removed or replaced it.
     source: SourceName,
+    /// The labels of the results that began it: what it answers later may have been made from the same arguments.
+    labels: BTreeSet<String>,
     asked: HashMap<String, Asked>,
 }
 
@@ -74,25 +79,52 @@ struct Asked {
 impl Tasks {
     /// Makes tasks whose questions take their memory from this room.
     pub(super) fn new(room: PrincipalRoom) -> Self {
-        Self { known: Mutex::default(), room }
+        Self { known: Mutex::default(), labels_of_others: Mutex::default(), room }
     }
 
-    /// Remembers the task that a result begins, if it begins one.
-    fn remember(&self, source: &SourceName, result: &Json) -> Result<(), Taken> {
+    /// Remembers the task that a result of this call begins, if it begins one.
+    fn remember(&self, source: &SourceName, result: &Json, call: Option<&TracedCall>) -> Result<(), Taken> {
         let Some(id) = begun(result) else { return Ok(()) };
+        let labels = || call.map(TracedCall::result_labels).into_iter().flat_map(|labels| labels.to_vec());
         let mut tasks = self.known.lock();
-        if let Some(task) = tasks.get(&id) {
+        if let Some(task) = tasks.get_mut(&id) {
             // The source may answer again with a task that it has begun: its questions are still open.
-            return if task.source == *source { Ok(()) } else { Err(Taken) };
+            if task.source != *source {
+                return Err(Taken);
+            }
+            task.labels.extend(labels());
+            return Ok(());
         }
         if tasks.len() >= MAX_TASKS
             && let Some(oldest) = tasks.iter().min_by_key(|(_, task)| task.number).map(|(id, _)| id.clone())
+            && let Some(forgotten) = tasks.remove(&oldest)
         {
-            tasks.remove(&oldest);
+            self.labels_of_others.lock().extend(forgotten.labels);
         }
         let number = tasks.values().map(|task| task.number + 1).max().unwrap_or_default();
-        tasks.insert(id, Task { number, source: source.clone(), asked: HashMap::new() });
+        tasks.insert(id, Task { number, source: source.clone(), labels: labels().collect(), asked: HashMap::new() });
         Ok(())
+    }
+
+    /// Returns the labels that what a source answers to a request about a task has.
+    pub(super) fn labels_for(&self, method: &Method, params: &Params, source: &SourceName) -> BTreeSet<String> {
+        match method {
+            Method::TasksList => self.labels_of(source),
+            method if method.is_of_tasks() => {
+                let id = params.as_json().get_str("taskId").unwrap_or_default();
+                self.known.lock().get(&id).map(|task| task.labels.clone()).unwrap_or_default()
+            }
+            _ => BTreeSet::new(),
+        }
+    }
+
+    /// Returns the labels of all tasks of a source, and of those that are not remembered any more.
+    pub(super) fn labels_of(&self, source: &SourceName) -> BTreeSet<String> {
+        let mut labels = self.labels_of_others.lock().clone();
+        let tasks = self.known.lock();
+        labels
+            .extend(tasks.values().filter(|task| task.source == *source).flat_map(|task| task.labels.iter().cloned()));
+        labels
     }
 
     /// Returns the name of the source that began a task.
@@ -159,14 +191,14 @@ pub(super) fn has_tasks(capabilities: &Json) -> bool {
 impl Execution<'_> {
     /// Remembers the task that a result begins, takes the questions of a task through the gate, and leaves only this
     /// caller's tasks in a list.
-    pub(super) async fn with_tasks(&self, result: Json) -> Result<Json, Answer> {
+    pub(super) async fn with_tasks(&self, result: Json, call: Option<&TracedCall>) -> Result<Json, Answer> {
         let SessionRequest { session, method, peer, .. } = &self.request;
         let (known, upstream) = (&session.agent_side.continuations.tasks, &self.target.upstream);
         if is_handle(&result) && !session.agent_side.agent.extends(meta::TASKS_EXTENSION) {
             let text = "the source began a task, and this agent did not declare that it supports tasks";
             return Err(Answer::from(RpcError::new(RpcError::INTERNAL, text)));
         }
-        if known.remember(&upstream.config.name, &result).is_err() {
+        if known.remember(&upstream.config.name, &result, call).is_err() {
             let text =
                 "the source began a task under the id of a task of another source; the two could not be told apart";
             return Err(Answer::from(RpcError::new(RpcError::INTERNAL, text)));

@@ -12,7 +12,7 @@
 //! - A value of another type than the matcher's counts against the call: it matches in `deny` and `ask`, never in `allow`.
 //!   (`"yes"` may be read as true, `["/etc"]` as a path.) So does a string that may be read as JSON where the path leads on:
 //!   servers parse `"[{\"path\":\"/etc\"}]"` if they want a list. Where the path ends, a string that is a list in JSON counts as
-//!   itself and as each text in that list.
+//!   itself and as each text in that list. So does one that only a lenient reader takes for a list; in `allow` it never matches.
 //! - Numbers are compared by value: 5, 5.0 and 50e-1 are equal. In `deny` and `ask` those are equal too that most programs
 //!   read as the same one: they round 1e-400 to 0, and 5.00000000000000000001 to 5.
 //! - A missing or null argument and an empty list match nothing, except `{ not = … }` in `deny` and `ask`: an absent value is
@@ -24,6 +24,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::str::Chars;
 
 use portcullis_plugin::Glob;
 use portcullis_plugin::json::{Json, Value, fold_key};
@@ -37,15 +38,19 @@ pub(crate) struct Path(String);
 
 impl Path {
     /// Returns every value that could be meant. Arrays at the end of the path are replaced by their items, and an empty one
-    /// by null; a string that is a list in JSON has the texts of that list beside it.
-    pub(crate) fn find<'j>(&self, arguments: &'j Json<'j>) -> Vec<Cow<'j, Value<'j>>> {
+    /// by null; a string that may be read as a list has the texts of that list beside it.
+    pub(crate) fn find<'j>(&self, arguments: &'j Json<'j>, reading: Reading) -> Vec<Cow<'j, Value<'j>>> {
         let mut found = vec![arguments];
         let mut unread = false;
         for part in self.0.split('.') {
             unread |= found.iter().any(|json| may_be_read_further(json));
             found = found.into_iter().flat_map(|json| step(json, part)).collect();
         }
-        found.into_iter().flat_map(items).chain(unread.then_some(Cow::Borrowed(&UNREAD))).collect()
+        found
+            .into_iter()
+            .flat_map(|json| items(json, reading))
+            .chain(unread.then_some(Cow::Borrowed(&UNREAD)))
+            .collect()
     }
 }
 
@@ -75,12 +80,17 @@ fn step<'j>(json: &'j Json<'j>, part: &str) -> Vec<&'j Json<'j>> {
 }
 
 /// Returns the scalars and objects in nested arrays, and the texts of a list that a string has in it.
-fn items<'j>(json: &'j Json<'j>) -> Vec<Cow<'j, Value<'j>>> {
+fn items<'j>(json: &'j Json<'j>, reading: Reading) -> Vec<Cow<'j, Value<'j>>> {
     match &json.value {
         Value::Array(list) if list.is_empty() => vec![Cow::Borrowed(&Value::Null)],
-        Value::Array(list) => list.iter().flat_map(items).collect(),
+        Value::Array(list) => list.iter().flat_map(|item| items(item, reading)).collect(),
         value @ Value::String(text) if text.trim_start().starts_with('[') => {
-            let read = Json::parse(text).map(|list| texts(list.value)).unwrap_or_default();
+            let read = Json::parse(text).map(|list| texts(list.value)).unwrap_or_else(|_| {
+                let quoted = quoted(text);
+                // A lenient reader may find other texts.
+                let unread = (reading == Reading::For && !quoted.is_empty()).then(|| UNREAD.clone());
+                quoted.into_iter().chain(unread).collect()
+            });
             std::iter::once(Cow::Borrowed(value)).chain(read.into_iter().map(Cow::Owned)).collect()
         }
         value => vec![Cow::Borrowed(value)],
@@ -95,6 +105,52 @@ fn texts(value: Value<'_>) -> Vec<Value<'_>> {
         Value::String(_) => vec![value],
         _ => Vec::new(),
     }
+}
+
+/// Returns what stands between quotation marks in a text that is no strict JSON, as a lenient reader takes it. What is
+/// escaped and no character, such as half of a surrogate pair, becomes `U+FFFD`.
+fn quoted(text: &str) -> Vec<Value<'static>> {
+    let (mut found, mut chars) = (Vec::new(), text.chars());
+    while chars.by_ref().any(|c| c == '"') {
+        let mut string = String::new();
+        while let Some(c) = chars.next().filter(|c| *c != '"') {
+            string.push(if c == '\\' { unescaped(&mut chars) } else { c });
+        }
+        found.push(Value::String(string.into()));
+    }
+    found
+}
+
+/// Reads the rest of an escape.
+fn unescaped(chars: &mut Chars<'_>) -> char {
+    match chars.next() {
+        Some('n') => '\n',
+        Some('t') => '\t',
+        Some('r') => '\r',
+        Some('b') => '\u{8}',
+        Some('f') => '\u{c}',
+        Some('u') => {
+            let first = code_unit(chars);
+            let mut rest = chars.clone();
+            let pair = ((rest.next(), rest.next()) == (Some('\\'), Some('u'))).then(|| [first, code_unit(&mut rest)]);
+            let paired = pair.and_then(|pair| char::decode_utf16(pair).next()?.ok().filter(|c| c.len_utf16() == 2));
+            if paired.is_some() {
+                *chars = rest;
+            }
+            paired.or_else(|| char::from_u32(first.into())).unwrap_or(char::REPLACEMENT_CHARACTER)
+        }
+        Some(other) => other,
+        None => char::REPLACEMENT_CHARACTER,
+    }
+}
+
+/// Reads four hexadecimal digits. If there are fewer, none are read, and the unit is half of a pair.
+fn code_unit(chars: &mut Chars<'_>) -> u16 {
+    const HALF: u16 = 0xd800;
+    let digits = chars.as_str().get(..4).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+    let Some(unit) = digits.and_then(|digits| u16::from_str_radix(digits, 16).ok()) else { return HALF };
+    *chars = chars.as_str().get(4..).unwrap_or_default().chars();
+    unit
 }
 
 /// The condition on an argument.

@@ -149,7 +149,10 @@ impl Table {
         let others_match = self.names_match(subject, reading)
             && subject.arguments.is_none_or(|arguments| {
                 self.method.as_ref().is_none_or(|glob| glob.matches(subject.method()))
-                    && self.arguments.iter().all(|(path, matcher)| matcher.matches(&path.find(arguments), reading))
+                    && self
+                        .arguments
+                        .iter()
+                        .all(|(path, matcher)| matcher.matches(&path.find(arguments, reading), reading))
             });
         match &self.when {
             Some(condition) if others_match && (subject.arguments.is_some() || !condition.needs_a_call) => {

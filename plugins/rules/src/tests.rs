@@ -119,6 +119,18 @@ fn a_text_that_may_be_read_as_json_where_a_path_leads_on_counts_against_the_call
         assert!(denies(r#"{"a":"/etc/*"}"#, list), "{list}");
         assert!(!allows(r#"{"a":{"not":"/etc/*"}}"#, list), "{list}");
     }
+    // Some parsers read these too.
+    for item in [r#""\ud800""#, r#"{"k":1,"k":2}"#, "NaN", &"[".repeat(200), "7,"] {
+        for list in [format!(r#"["\/etc\/x",{item}]"#), format!(r#"[{item},"\u002fetc/x"]"#)] {
+            let arguments = format!(r#"{{"a":{}}}"#, portcullis_plugin::json::quote(&list));
+            assert!(denies(r#"{"a":"/etc/*"}"#, &arguments), "{arguments}");
+            assert!(!allows(r#"{"a":{"not":"/etc/*"}}"#, &arguments), "{arguments}");
+            assert!(!allows(r#"{"a":{"not":"/elsewhere/*"}}"#, &arguments), "{arguments}");
+            let asks = r#"{"ask":[{"source":"*","arguments":{"a":"/etc/*"}}]}"#;
+            assert_eq!(word(asks, &write().with_arguments(&arguments)), "ask", "{arguments}");
+        }
+    }
+    assert!(allows(r#"{"a":{"not":"/etc/*"}}"#, r#"{"a":"[a text]"}"#), "it holds no list of texts");
     let other = r#"{"a":"[\"/srv/x\", 7, {\"b\": 1}]"}"#;
     assert!(!denies(r#"{"a":"/etc/*"}"#, other) && allows(r#"{"a":{"not":"/etc/*"}}"#, other));
     assert!(!allows(r#"{"a":"/srv/*"}"#, other), "the text itself is not such a path");

@@ -171,7 +171,8 @@ fn say(params: &Value) {
     let progress = json!({ "progressToken": token, "progress": 1, "message": mail });
     for (method, params) in [
         ("notifications/progress", progress),
-        ("notifications/message", json!({ "level": "error", "data": mail })),
+        // The token has no meaning here, and is text like any other.
+        ("notifications/message", json!({ "level": "error", "data": mail, "progressToken": mail })),
         ("notifications/vendor", json!({ "text": mail })),
     ] {
         send(&json!({ "jsonrpc": "2.0", "method": method, "params": params }));

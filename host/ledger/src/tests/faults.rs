@@ -1,5 +1,6 @@
 //! Failures of the disk, the file and other programs.
 
+use std::collections::BTreeSet;
 use std::sync::{Condvar, PoisonError};
 
 use super::writing::wait_for_end;
@@ -277,6 +278,7 @@ async fn an_intent_whose_grant_is_spent_leaves_the_others() {
             policies: Digest::of(b""),
             arguments: Digest::of(b""),
             session: SessionId::new(),
+            reasons: BTreeSet::new(),
         },
     };
     storage.hold();

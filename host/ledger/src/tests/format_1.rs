@@ -9,7 +9,7 @@ fn written_by_format_1(dir: &Path) {
     std::fs::create_dir(dir.join("chains")).unwrap();
     let conn = shell(dir);
     conn.execute_batch(legacy::SCHEMA).unwrap();
-    conn.execute_batch(state::SCHEMA).unwrap();
+    conn.execute_batch(state::SCHEMA_2).unwrap();
     conn.pragma_update(None, "user_version", 1).unwrap();
     let run = SessionId::new();
     for (chain, last) in [("01A", EventKind::BrokerStopped), ("01B", EventKind::ToolCompleted)] {

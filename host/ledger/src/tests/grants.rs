@@ -1,5 +1,6 @@
 //! A grant covers only the approved calls.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
 use super::*;
@@ -15,6 +16,7 @@ pub(super) fn binding() -> GrantBinding {
         policies: Digest::of(b"policies"),
         arguments: Digest::of(b"arguments"),
         session: SessionId::new(),
+        reasons: BTreeSet::from([Digest::of(b"reason")]),
     }
 }
 
@@ -61,7 +63,57 @@ async fn any_changed_fact_voids_a_grant() {
     let other_session = GrantBinding { session: SessionId::new(), ..bound.clone() };
     assert_eq!(ledger.grants(&other_session).await.unwrap(), [grants[0].clone(), grants[2].clone()]);
     assert!(used(&ledger, &grants[1], &other_session).await.is_err());
+    let further = BTreeSet::from([Digest::of(b"reason"), Digest::of(b"further reason")]);
+    for reasons in [further, BTreeSet::from([other])] {
+        let other_reasons = GrantBinding { reasons, ..bound.clone() };
+        assert_eq!(ledger.grants(&other_reasons).await.unwrap(), []);
+        for grant in &grants {
+            assert!(used(&ledger, grant, &other_reasons).await.is_err());
+        }
+    }
     assert!(!kinds(dir.path()).contains(&"call.intent".to_owned()), "no intent where the grant was void");
+}
+
+#[tokio::test]
+async fn an_answer_covers_a_call_with_fewer_reasons() {
+    let dir = folder();
+    let ledger = open(dir.path()).await;
+    let fewer = binding();
+    let reasons = BTreeSet::from([Digest::of(b"reason"), Digest::of(b"further reason")]);
+    let grant =
+        ApprovalGrant::new(&GrantBinding { reasons, ..fewer.clone() }, GrantScope::Principal, HOUR, None).unwrap();
+    add(&ledger, &grant).await;
+    assert_eq!(ledger.grants(&fewer).await.unwrap(), std::slice::from_ref(&grant));
+    used(&ledger, &grant, &fewer).await.unwrap();
+}
+
+/// Neither a broker of an earlier version that still runs nor a file that it left behind says what was answered.
+#[tokio::test]
+async fn a_grant_that_does_not_say_what_was_answered_covers_nothing() {
+    const INSERT: &str = "INSERT INTO grants (id, principal, source, definition, tool, policies, scope, nonce, created_at, \
+        expires_at) VALUES ('01G', ?1, ?2, ?3, ?4, ?5, 'principal', '', 0, 99999999999999)";
+    let bound = binding();
+    let (definition, policies) = (bound.definition.to_string(), bound.policies.to_string());
+    let facts = (&bound.principal, &bound.source, definition, &bound.tool, policies);
+    let dir = folder();
+    let ledger = open(dir.path()).await;
+    shell(dir.path()).execute(INSERT, facts.clone()).unwrap();
+    assert_eq!(ledger.grants(&bound).await.unwrap(), []);
+    ledger.close().await;
+
+    let dir = folder();
+    let conn = shell(dir.path());
+    conn.execute_batch(state::SCHEMA_2).unwrap();
+    conn.pragma_update(None, "user_version", 2).unwrap();
+    conn.execute(INSERT, facts).unwrap();
+    assert_eq!(verify(dir.path()).unwrap().findings, [], "a file of the version before is whole");
+    let ledger = open(dir.path()).await;
+    assert_eq!(ledger.grants(&bound).await.unwrap(), []);
+    let grant = ApprovalGrant::new(&bound, GrantScope::Principal, HOUR, None).unwrap();
+    add(&ledger, &grant).await;
+    assert_eq!(ledger.grants(&bound).await.unwrap(), [grant]);
+    ledger.close().await;
+    assert_eq!(verify(dir.path()).unwrap().verdict, ChainStatus::Good);
 }
 
 #[tokio::test]

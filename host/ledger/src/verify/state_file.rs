@@ -6,7 +6,7 @@ use std::path::Path;
 use rusqlite::Connection;
 
 use super::walk::VerificationPass;
-use crate::state::{self, SCHEMA, schema_of};
+use crate::state::{self, schema_for, schema_of};
 use crate::storage::Storage;
 use crate::{LedgerError, legacy};
 
@@ -71,7 +71,7 @@ fn ends_within_a_page(conn: &Connection) -> rusqlite::Result<bool> {
 /// records do not say.
 fn check_schema(conn: &Connection, has_records: bool) -> rusqlite::Result<Option<String>> {
     let ours = Connection::open_in_memory()?;
-    ours.execute_batch(SCHEMA)?;
+    ours.execute_batch(schema_for(conn)?)?;
     if has_records {
         ours.execute_batch(legacy::SCHEMA)?;
     }

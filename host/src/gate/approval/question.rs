@@ -1,5 +1,6 @@
 //! The call that a person is asked about, and the question made from it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,11 @@ impl ApprovalQuestion<'_> {
     /// Returns the reasons as an approval plugin reads them.
     pub(super) fn concerns(&self) -> Vec<Concern> {
         self.reasons.iter().map(|reason| reason.concern.clone()).collect()
+    }
+
+    /// Returns the digests of the reasons, by which an answer is bound to them.
+    pub(super) fn reason_digests(&self) -> BTreeSet<Digest> {
+        self.reasons.iter().map(|reason| reason.digest).collect()
     }
 
     /// Returns the question that is put to a person, and its reasons as the ledger keeps them. Its arguments are

@@ -242,8 +242,10 @@ fn can_end(scope: AnswerScope) -> bool {
 
 /// Returns the digest of what a call binds, by which identical questions are known.
 pub(super) fn key(binding: &GrantBinding) -> Digest {
-    let GrantBinding { principal, source, definition, tool, policies, arguments, session } = binding;
+    let GrantBinding { principal, source, definition, tool, policies, arguments, session, reasons } = binding;
     Digest::of(
-        json!([principal, source, definition, tool, policies, arguments, session.as_str()]).to_string().as_bytes(),
+        json!([principal, source, definition, tool, policies, arguments, session.as_str(), reasons])
+            .to_string()
+            .as_bytes(),
     )
 }

@@ -12,14 +12,14 @@ pub(super) async fn answer(bench: &Bench, approve: bool, scope: Option<&str>) ->
 }
 
 /// Makes the first try of a modern agent, and returns the `requestState` for its retry.
-async fn input_required(bench: &Bench, params: &str) -> String {
+pub(super) async fn input_required(bench: &Bench, params: &str) -> String {
     match bench.admit(params, Approve::Always, Elicitation::InputRequired).await.unwrap() {
         Err(CallRefusal::InputRequired(result)) => result.get_str("requestState").unwrap(),
         other => panic!("{other:?}"),
     }
 }
 
-fn retry(path: &str, state: &str) -> String {
+pub(super) fn retry(path: &str, state: &str) -> String {
     let yes = json!({ "action": "accept", "content": { "answer": "once" } });
     let retry = json!({ "name": "files__read", "arguments": { "path": path }, "requestState": state,
         "inputResponses": { "portcullis-approval": yes } });

@@ -24,17 +24,35 @@ impl NativePolicy for DeniesAll {
 }
 
 async fn policy() -> crate::plugin::Policy {
+    policy_with(false, &[crate::call::Phase::Call]).await
+}
+
+async fn policy_with(shadow: bool, on: &[crate::call::Phase]) -> crate::plugin::Policy {
     let policies = [("denies-all".to_owned(), Arc::new(DeniesAll) as Arc<dyn NativePolicy>)].into();
     let natives = NativePlugins { policies, ..NativePlugins::default() };
     let config = PluginConfig {
         plugin: PluginRef::Native("denies-all".to_owned()),
         settings: json!({}),
-        on: vec![crate::call::Phase::Call],
-        shadow: false,
+        on: on.to_vec(),
+        shadow,
         grant: vec![],
         file: None,
     };
     PluginHost::new(None).unwrap().with_natives(natives).policy(&config).await.unwrap()
+}
+
+/// Remembered answers are bound to the digest.
+#[tokio::test]
+async fn a_policy_that_is_enforced_from_now_on_or_in_other_phases_makes_another_digest() {
+    let bench = Bench::new().await;
+    let mut digests = Vec::new();
+    for (shadow, on) in [(true, vec![Phase::Call]), (false, vec![Phase::Call]), (false, vec![Phase::Call, Phase::List])]
+    {
+        let plugins = GatePlugins { policies: vec![policy_with(shadow, &on).await], ..GatePlugins::default() };
+        let gate = Gate::new(plugins, bench.inbox.clone(), Duration::ZERO, bench.ledger.clone());
+        assert!(!digests.contains(&gate.policies_digest), "{shadow} {on:?}");
+        digests.push(gate.policies_digest);
+    }
 }
 
 #[tokio::test]

@@ -76,3 +76,16 @@ fn every_kind_is_kept_in_whatever_order_results_are_taken() {
         assert_eq!(found, HashSet::from([0, 1, 2]));
     }
 }
+
+#[test]
+fn an_old_result_with_a_label_of_its_own_is_named_before_many_sources_with_another_label() {
+    let session = Arc::default();
+    see(&session, "files", &[PRIVATE], KEY);
+    let values: Vec<_> = (0..40).map(|number| format!("ticket-{number:06}")).collect();
+    for (number, value) in values.iter().enumerate() {
+        see(&session, &format!("web{number}"), &[UNTRUSTED], value);
+    }
+    let found = found(&session, &format!("{KEY} {}", values.join(" ")));
+    assert_eq!(found.len(), 32);
+    assert!(found.iter().any(|(_, labels)| labels.iter().any(|label| label == PRIVATE)), "{found:?}");
+}

@@ -21,6 +21,7 @@ use crate::session::configured::ConfiguredSession;
 use crate::session::discovery::{ListResult, ListedItems};
 use crate::session::group::ToolGroup;
 use crate::session::{deferred, health};
+use crate::sync::Mutex;
 
 /// The sources of a session, divided into those that can be used, with their lists of one kind, and those that failed.
 struct Offered<'a> {
@@ -133,6 +134,7 @@ impl ConfiguredSession {
             quarantined_instructions,
             removed: HashSet::new(),
             index: OnceCell::new(),
+            seen: Mutex::default(),
         })
     }
 
