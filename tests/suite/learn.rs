@@ -209,6 +209,10 @@ fn a_source_that_cannot_be_learned_is_refused_with_the_way_out() {
     let dir = needy();
     let ran = dir.run(&["learn", "absent"]);
     assert!(ran.code == Some(1) && ran.err.contains("there is needy, other"), "{}", ran.err);
+    assert_eq!(dir.run(&["disable", "other"]).code, Some(0));
+    let ran = dir.run(&["learn", "other"]);
+    let said = "the source `other` is disabled; use it again with `portcullis enable other`";
+    assert!(ran.code == Some(1) && ran.err.contains(said), "{}", ran.err);
     fs::write(dir.path("bad.jsonl"), "{}\n").unwrap();
     let ran = dir.run(&["learn", "needy", "--calls", "bad.jsonl"]);
     assert!(ran.code == Some(1) && ran.err.contains("bad.jsonl, line 1"), "{}", ran.err);
