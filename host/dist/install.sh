@@ -56,15 +56,11 @@ fetch() {
             return
             ;;
     esac
+    # No other program: wget would follow a redirection that leaves https.
+    has curl || fail "curl is not there to fetch the program; install it"
     protocol=${base%%://*}
-    if has curl; then
-        curl --fail --silent --show-error --location --proto "=$protocol" --proto-redir "=$protocol" \
-            --output "$2" "$base/$1" || fail "$base/$1 did not come completely; nothing was installed"
-    elif has wget; then
-        wget -q -O "$2" "$base/$1" || fail "$base/$1 did not come completely; nothing was installed"
-    else
-        fail "neither curl nor wget is there to fetch the program; install one of them"
-    fi
+    curl --fail --silent --show-error --location --proto "=$protocol" --proto-redir "=$protocol" \
+        --output "$2" "$base/$1" || fail "$base/$1 did not come completely; nothing was installed"
 }
 
 # Prints the SHA-256 checksum of a file.
@@ -111,7 +107,8 @@ install_program() {
     fetch "$archive" "$temporary/$archive"
     verify "$archive"
     tar "$unpack" "$temporary/$archive" -C "$temporary" "$name" || fail "$archive cannot be unpacked; nothing was installed"
-    version=$("$temporary/$name" --version) || fail "the program does not run on this machine; nothing was installed"
+    version=$("$temporary/$name" --version) ||
+        fail "the program does not run on this machine, or nothing runs in ${temporary%/*} (noexec): try it with TMPDIR=DIR, a folder of yours; nothing was installed"
 
     mkdir -p "$to" || fail "$to cannot be created; name another folder with --to DIR"
     [ ! -d "$to/$name" ] || fail "$to/$name is a folder; name another place with --to DIR"

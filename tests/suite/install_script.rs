@@ -16,8 +16,7 @@ use tempfile::TempDir;
 
 use crate::test_dir::{Ran, files, finish, tests_folder};
 
-/// The programs that the script runs besides the shell. `sha256sum`, `curl` and `wget` are added by the tests that need
-/// them.
+/// The programs that the script runs besides the shell. `sha256sum` and `curl` are added by the tests that need them.
 const TOOLS: [&str; 13] =
     ["awk", "chmod", "cp", "grep", "gzip", "mkdir", "mktemp", "mv", "rm", "sh", "tar", "uname", "cat"];
 
@@ -33,26 +32,30 @@ impl Installation {
         for folder in ["home", "tmp", "tools", "packed"] {
             fs::create_dir(dir.path().join(folder)).unwrap();
         }
-        let program = dir.path().join("packed/portcullis");
-        fs::write(&program, "#!/bin/sh\necho portcullis 9.9.9\n").unwrap();
-        fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
-        let archive = dir.path().join("archive.tar.gz");
-        let mut tar = Command::new("tar");
-        tar.arg("-czf").arg(&archive).arg("-C").arg(dir.path().join("packed")).arg("portcullis");
-        assert!(tar.status().unwrap().success());
-        let archive = fs::read(archive).unwrap();
-        let sums = format!("{}  {}\n", checksum(&archive), archive_name());
-        let release = [(archive_name(), archive), ("SHA256SUMS".to_owned(), sums.into_bytes())].into();
-        let installation = Self { dir, release };
+        let mut installation = Self { dir, release: BTreeMap::new() };
+        installation.pack("#!/bin/sh\necho portcullis 9.9.9\n");
         for tool in TOOLS {
             installation.link(tool);
         }
-        for tool in ["curl", "wget", "sha256sum", "shasum"] {
+        for tool in ["curl", "sha256sum", "shasum"] {
             if found(tool).is_some() {
                 installation.link(tool);
             }
         }
         installation
+    }
+
+    /// Makes a release of this program.
+    fn pack(&mut self, program: &str) {
+        let (file, archive) = (self.path("packed/portcullis"), self.path("archive.tar.gz"));
+        fs::write(&file, program).unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
+        let mut tar = Command::new("tar");
+        tar.arg("-czf").arg(&archive).arg("-C").arg(self.path("packed")).arg("portcullis");
+        assert!(tar.status().unwrap().success());
+        let archive = fs::read(archive).unwrap();
+        let sums = format!("{}  {}\n", checksum(&archive), archive_name());
+        self.release = [(archive_name(), archive), ("SHA256SUMS".to_owned(), sums.into_bytes())].into();
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -264,11 +267,14 @@ fn the_installation_script_refuses_what_it_cannot_verify_and_leaves_nothing_behi
         installation.unlink("shasum");
     };
     refuse(unverifiable, None, "neither sha256sum nor shasum");
+    // A program that would follow a redirection to an unprotected address is not enough.
     let alone: &dyn Fn(&mut Installation) = &|installation| {
         installation.unlink("curl");
-        installation.unlink("wget");
+        symlink("/bin/sh", installation.path("tools/wget")).unwrap();
     };
-    refuse(alone, None, "neither curl nor wget");
+    refuse(alone, None, "curl is not there");
+    let broken: &dyn Fn(&mut Installation) = &|installation| installation.pack("#!/no/such/interpreter\n");
+    refuse(broken, None, "(noexec): try it with TMPDIR=DIR");
 }
 
 #[test]

@@ -166,6 +166,20 @@ fn without_a_person_nothing_is_opened_or_written() {
     let named = json!([{ "name": "NEEDY_SETTINGS", "evidence": ["its messages name it"] }]);
     assert_eq!(found["variables"], named);
     assert_eq!(fs::read_to_string(dir.path("portcullis.toml")).unwrap(), before);
+
+    // A file that is not there yet lies in a folder with more, such as what git runs.
+    fs::create_dir_all(dir.path("project/.git/hooks")).unwrap();
+    let (note, hook) = (dir.path("project/note.json"), dir.path("project/.git/hooks/pre-commit"));
+    let settings = dir.path("config/settings");
+    let command = json!(["@source@", "needy", &settings, &note]);
+    dir.configure(&format!("[sources.needy]\ncommand = {command}\ncell = {{ read = [{settings:?}] }}\n"));
+    let write = |path: &Path| json!({ "tool": "write_note", "arguments": { "path": path, "text": "new" } }).to_string();
+    fs::write(dir.path("calls.jsonl"), [write(&note), write(&hook)].join("\n")).unwrap();
+    let found = report(&dir.run(&["--json", "learn", "needy", "--calls", "calls.jsonl", "--yes"]));
+    assert!(!hook.exists() && !note.exists(), "{found}");
+    assert_eq!((values(&found, "lines"), &found["written"]), (Vec::new(), &Value::Null), "{found}");
+    let folder = ("write".to_owned(), dir.path("project").display().to_string());
+    assert!(values(&found, "withheld").contains(&folder), "{found}");
 }
 
 #[test]
@@ -195,6 +209,10 @@ fn a_source_that_cannot_be_learned_is_refused_with_the_way_out() {
     let dir = needy();
     let ran = dir.run(&["learn", "absent"]);
     assert!(ran.code == Some(1) && ran.err.contains("there is needy, other"), "{}", ran.err);
+    assert_eq!(dir.run(&["disable", "other"]).code, Some(0));
+    let ran = dir.run(&["learn", "other"]);
+    let said = "the source `other` is disabled; use it again with `portcullis enable other`";
+    assert!(ran.code == Some(1) && ran.err.contains(said), "{}", ran.err);
     fs::write(dir.path("bad.jsonl"), "{}\n").unwrap();
     let ran = dir.run(&["learn", "needy", "--calls", "bad.jsonl"]);
     assert!(ran.code == Some(1) && ran.err.contains("bad.jsonl, line 1"), "{}", ran.err);

@@ -34,6 +34,18 @@ fn a_poisoned_definition_is_found_and_named_and_an_honest_one_is_not() {
 
     fs::write(dir.path("lines.jsonl"), format!("{HONEST}\n\n{HONEST}\n")).unwrap();
     assert_eq!(dir.run(&["scan", "lines.jsonl"]).code, Some(0));
+
+    // An answer on a line holds its definitions, as it does alone.
+    let list = list.to_string();
+    fs::write(dir.path("lines.jsonl"), format!("{list}\n{HONEST}\n{list}\n")).unwrap();
+    let ran = dir.run(&["scan", "lines.jsonl"]);
+    assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
+    assert!(ran.err.contains("5 definitions, 2 with findings"), "{}", ran.err);
+    for bad in ["[1]", "7", "{"] {
+        fs::write(dir.path("lines.jsonl"), format!("{HONEST}\n{bad}\n")).unwrap();
+        let ran = dir.run(&["scan", "lines.jsonl"]);
+        assert!(ran.code == Some(2) && ran.err.contains("line 2 cannot be judged"), "{}", ran.err);
+    }
 }
 
 #[test]

@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::test_dir::{Ran, TestDir, broker, finish};
 
 mod planted;
+mod question;
 
 const CALC: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
 const FILES: &str = "[sources.files]\ncommand = [\"@source@\", \"plain\"]\ncell.write = [\"open\"]\n";

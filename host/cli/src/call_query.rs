@@ -70,6 +70,17 @@ impl CallQuery {
         entry.principal.as_deref() == Some(LEARN) && self.principal.as_deref() != Some(LEARN)
     }
 
+    /// Returns an error if a text is too short for the index and nothing limits the time.
+    pub(crate) fn require_indexed(&self) -> anyhow::Result<()> {
+        if self.text.as_ref().is_some_and(|text| text.len() < MIN_TEXT) && self.since.is_none() {
+            anyhow::bail!(
+                "`--text` with fewer than {MIN_TEXT} bytes is looked for in every record: name a longer part of the text, or a \
+                 period with `--since`, such as `--since today`"
+            );
+        }
+        Ok(())
+    }
+
     /// Visits the calls that match until the visitor breaks or fails. Holds one call in memory.
     pub(crate) fn visit(
         &self,
@@ -87,12 +98,7 @@ impl CallQuery {
         newest_first: bool,
         mut visit: impl FnMut(CallEntry, &[PositionedRecord]) -> anyhow::Result<ControlFlow<()>>,
     ) -> anyhow::Result<()> {
-        if self.text.as_ref().is_some_and(|text| text.len() < MIN_TEXT) && self.since.is_none() {
-            anyhow::bail!(
-                "`--text` with fewer than {MIN_TEXT} bytes is looked for in every record: name a longer part of the text, or a \
-                 period with `--since`, such as `--since today`"
-            );
-        }
+        self.require_indexed()?;
         let range = CallRange { since: self.since, until: self.until, run: None, newest_first };
         let matcher = self.matcher();
         let mut failed = None;

@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow};
 use portcullis::broker::{Broker, BuildError};
 use portcullis::cell::{InstallSteps, Installations};
 use portcullis::config::{self, Config, ConfigError};
@@ -103,14 +103,21 @@ pub(crate) fn ask_brokers(folders: &[PathBuf], request: &ControlRequest) -> anyh
 pub(crate) fn sources(config: &Config, named: &[String]) -> anyhow::Result<Vec<SourceName>> {
     let known = |name: &String| match config.sources.keys().find(|known| known.as_str() == name) {
         Some(known) => Ok(known.clone()),
-        None => {
-            let names: Vec<_> = config.sources.keys().map(SourceName::as_str).collect();
-            let near = config::most_similar(name, names.iter().copied()).map(|near| format!("did you mean `{near}`?"));
-            let near = near.unwrap_or_else(|| format!("there is {}", names.join(", ")));
-            bail!("no source `{}` is configured; {near}", escape_hidden(name))
-        }
+        None => Err(no_source(config, name)),
     };
     named.iter().map(known).collect()
+}
+
+/// Returns the error about a source that is disabled or not configured, with the way out or a similar name.
+pub(crate) fn no_source(config: &Config, name: &str) -> anyhow::Error {
+    let shown = escape_hidden(name);
+    if config.disabled.keys().any(|disabled| disabled.as_str() == name) {
+        return anyhow!("the source `{shown}` is disabled; use it again with `portcullis enable {shown}`");
+    }
+    let names: Vec<_> = config.sources.keys().map(SourceName::as_str).collect();
+    let near = config::most_similar(name, names.iter().copied()).map(|near| format!("did you mean `{near}`?"));
+    let near = near.unwrap_or_else(|| format!("there is {}", names.join(", ")));
+    anyhow!("no source `{shown}` is configured; {near}")
 }
 
 /// Returns the named profile, or `default`.

@@ -27,7 +27,8 @@ impl Config {
     }
 
     /// Returns what the configuration starts, reaches, reads and writes: one line each, safe to show, in an order that
-    /// depends only on the configuration. No line contains the value of a variable.
+    /// depends only on the configuration. What opens files, hosts and secrets comes after the rest, and what takes a
+    /// protection away comes last. No line contains the value of a variable.
     #[doc(hidden)]
     #[must_use]
     pub fn effects(&self) -> Vec<String> {
@@ -37,13 +38,13 @@ impl Config {
         self.serve_effects(&mut lines);
         if let Some(webhook) = &self.questions.webhook {
             let what = if webhook.arguments { "questions with the arguments of calls" } else { "questions" };
-            lines.add("broker", format_args!("sends {what} to {}", webhook.url));
+            lines.opens("broker", format_args!("sends {what} to {}", webhook.url));
         }
         for (name, token) in &self.serve.people {
-            lines.add("serve", format_args!("lets {name} answer questions over HTTP{}", written(token)));
+            lines.token("serve", format_args!("lets {name} answer questions over HTTP"), token);
         }
         if let Some(telemetry) = &self.telemetry {
-            lines.add("broker", format_args!("sends spans to {}", telemetry.otlp));
+            lines.opens("broker", format_args!("sends spans to {}", telemetry.otlp));
             lines.values("broker", "sends the collector", &telemetry.headers);
         }
         self.profile_effects(&mut lines);
@@ -51,7 +52,8 @@ impl Config {
         for source in self.sources.values() {
             of_source(source, &mut lines);
         }
-        lines.0
+        let Lines { ordinary, opening, weakening } = lines;
+        [ordinary, opening, weakening].concat()
     }
 
     fn ledger_effects(&self, lines: &mut Lines) {
@@ -84,13 +86,13 @@ impl Config {
         for sink in &self.remote_sinks {
             match sink {
                 RemoteSinkConfig::Syslog(address) => {
-                    lines.add(
+                    lines.opens(
                         "broker",
                         format_args!("sends the records of the ledger to {}", plain_shell_word(&address.to_string())),
                     );
                 }
                 RemoteSinkConfig::Otlp(collector) => {
-                    lines.add("broker", format_args!("sends the ends of calls to {}", collector.otlp));
+                    lines.opens("broker", format_args!("sends the ends of calls to {}", collector.otlp));
                     lines.values("broker", "sends that collector the header", &collector.headers);
                 }
             }
@@ -99,41 +101,45 @@ impl Config {
 
     fn serve_effects(&self, lines: &mut Lines) {
         let serve = &self.serve;
-        lines.add("serve", format_args!("listens on {} for agents with its token, unless over stdio", serve.listen));
+        let listens = format!("listens on {} for agents with its token, unless over stdio", serve.listen);
+        if serve.listen.ip().is_loopback() {
+            lines.add("serve", listens);
+        } else {
+            lines.opens("serve", listens);
+        }
         if serve.dangerous_no_token {
-            lines.add("serve", "lets everybody on this machine call, without a token");
+            lines.weakens("serve", "lets everybody on this machine call, without a token");
         }
         if let Some(ConfigValue::Plain(_)) = serve.token {
-            lines.add("serve", "takes a token that stands in the file");
+            lines.weakens("serve", "takes a token that stands in the file");
         }
         for (name, caller) in &serve.callers {
-            let token = written(&caller.token);
-            lines.add("serve", format_args!("lets {name} call under the profile {}{token}", caller.profile));
+            lines.token("serve", format_args!("lets {name} call under the profile {}", caller.profile), &caller.token);
         }
         if let Some(ConfigValue::Plain(_)) = serve.metrics_token {
-            lines.add("serve", "shows metrics for a token that stands in the file");
+            lines.weakens("serve", "shows metrics for a token that stands in the file");
         }
         if let Some(jwt) = &serve.jwt {
-            lines.add("serve", format_args!("takes tokens of {}, whose keys are at {}", jwt.issuer, jwt.keys));
+            lines.opens("serve", format_args!("takes tokens of {}, whose keys are at {}", jwt.issuer, jwt.keys));
         }
         for more in serve.hosts.iter().chain(&serve.origins) {
-            lines.add("serve", format_args!("answers requests for {more}"));
+            lines.opens("serve", format_args!("answers requests for {more}"));
         }
     }
 
     fn profile_effects(&self, lines: &mut Lines) {
         for (name, profile) in &self.profiles {
             if profile.approve == Approve::Never {
-                lines.add(&format!("profile {name}"), "never asks before a risky call");
+                lines.weakens(&format!("profile {name}"), "never asks before a risky call");
             }
             if profile.approve == Approve::Risky && profile.destructive == Destructive::Ask {
-                lines.add(
+                lines.weakens(
                     &format!("profile {name}"),
                     "shows tools that their source calls destructive, and asks before a call",
                 );
             }
             if profile.sampling {
-                lines.add(&format!("profile {name}"), "lets sources use the agent's model");
+                lines.opens(&format!("profile {name}"), "lets sources use the agent's model");
             }
         }
     }
@@ -154,20 +160,23 @@ impl Config {
         for (kind, PluginConfig { plugin, settings, file, grant, on, shadow }) in
             kinds.iter().flat_map(|(kind, plugins)| plugins.iter().map(move |plugin| (*kind, plugin)))
         {
-            lines.add("broker", format_args!("runs the {kind} plugin {plugin}, sandboxed{}", granted(grant)));
+            lines.sandboxed("broker", format_args!("runs the {kind} plugin {plugin}"), grant);
             if settings.as_object().is_some_and(|settings| !settings.is_empty()) {
                 lines.add("broker", format_args!("gives the {kind} plugin {plugin} the settings {settings}"));
             }
             if *shadow {
-                lines.add("broker", format_args!("only records what the {kind} plugin {plugin} decides"));
+                lines.weakens("broker", format_args!("only records what the {kind} plugin {plugin} decides"));
             }
             if !on.is_empty() && !on.contains(&Phase::Call) {
                 let phases: Vec<_> = on.iter().map(|phase| phase.as_str()).collect();
                 let phases = phases.join(" and ");
-                lines.add("broker", format_args!("asks the {kind} plugin {plugin} on {phases}, and not before a call"));
+                lines.weakens(
+                    "broker",
+                    format_args!("asks the {kind} plugin {plugin} on {phases}, and not before a call"),
+                );
             }
             if let Some(file) = file {
-                lines.add("broker", format_args!("writes the records of {plugin} to {}", path(file)));
+                lines.opens("broker", format_args!("writes the records of {plugin} to {}", path(file)));
             }
         }
     }
@@ -185,13 +194,13 @@ fn of_source(source: &SourceConfig, lines: &mut Lines) {
             lines.values(&subject, "is given the variable", env);
         }
         Endpoint::Url { url, headers, oauth, dangerous_allow_private, .. } => {
-            lines.add(&subject, format_args!("reaches {url}"));
+            lines.opens(&subject, format_args!("reaches {url}"));
             if *dangerous_allow_private {
-                lines.add(&subject, "may be at a private address");
+                lines.weakens(&subject, "may be at a private address");
             }
             lines.values(&subject, "is sent the header", headers);
             if let Some(issuer) = &oauth.issuer {
-                lines.add(&subject, format_args!("lets you log in at {issuer}"));
+                lines.opens(&subject, format_args!("lets you log in at {issuer}"));
             }
             if let Some(OAuthClient { id: client, secret: Some(secret) }) = &oauth.client {
                 let secret = BTreeMap::from([(client.clone(), secret.clone())]);
@@ -199,7 +208,7 @@ fn of_source(source: &SourceConfig, lines: &mut Lines) {
             }
         }
         Endpoint::Component { component, settings, grant, env, args } => {
-            lines.add(&subject, format_args!("runs the component {component}, sandboxed{}", granted(grant)));
+            lines.sandboxed(&subject, format_args!("runs the component {component}"), grant);
             if settings.as_object().is_some_and(|settings| !settings.is_empty()) {
                 lines.add(&subject, format_args!("is given the settings {settings}"));
             }
@@ -208,23 +217,25 @@ fn of_source(source: &SourceConfig, lines: &mut Lines) {
             }
             lines.values(&subject, "is given the variable", env);
         }
-        Endpoint::Native { name } => lines.add(&subject, format_args!("is `{name}` of the program itself, in no cell")),
+        Endpoint::Native { name } => {
+            lines.weakens(&subject, format_args!("is `{name}` of the program itself, in no cell"));
+        }
     }
     let CellConfig { read, write, network, dangerous_allow_reduced, dangerous_allow_private, .. } = &source.cell;
     for folder in read {
-        lines.add(&subject, format_args!("reads {}", path(folder)));
+        lines.opens(&subject, format_args!("reads {}", path(folder)));
     }
     for folder in write {
-        lines.add(&subject, format_args!("reads and writes {}", path(folder)));
+        lines.opens(&subject, format_args!("reads and writes {}", path(folder)));
     }
     for host in network {
-        lines.add(&subject, format_args!("reaches {host}"));
+        lines.opens(&subject, format_args!("reaches {host}"));
     }
     if *dangerous_allow_reduced {
-        lines.add(&subject, "may run in a reduced cell");
+        lines.weakens(&subject, "may run in a reduced cell");
     }
     if *dangerous_allow_private && !network.is_empty() {
-        lines.add(&subject, "may reach private addresses");
+        lines.weakens(&subject, "may reach private addresses");
     }
     of_messages(source, &subject, lines);
 }
@@ -232,28 +243,63 @@ fn of_source(source: &SourceConfig, lines: &mut Lines) {
 /// Adds the effects on messages from and to the source.
 fn of_messages(source: &SourceConfig, subject: &str, lines: &mut Lines) {
     if source.trust_annotations {
-        lines.add(subject, "is believed when it calls its own tools harmless");
+        lines.weakens(subject, "is believed when it calls its own tools harmless");
     }
     match source.scan {
-        ScanMode::Off => lines.add(subject, "is shown as it is: the broker scans nothing that it says of its tools"),
-        ScanMode::Warn => lines.add(subject, "is shown whatever the scan of its tools finds"),
+        ScanMode::Off => {
+            lines.weakens(subject, "is shown as it is: the broker scans nothing that it says of its tools");
+        }
+        ScanMode::Warn => lines.weakens(subject, "is shown whatever the scan of its tools finds"),
         ScanMode::Quarantine => {}
     }
     if let Some(labels) = &source.labels {
         let labels = if labels.is_empty() { "nothing".to_owned() } else { labels.join(" ") };
-        lines.add(subject, format_args!("has its results labelled as {labels}, whatever its cell allows"));
+        lines.weakens(subject, format_args!("has its results labelled as {labels}, whatever its cell allows"));
     }
     for key in &source.context {
         lines.add(subject, format_args!("is sent {key} of what the agent says beside a call"));
     }
 }
 
+/// The effects that were found, by how closely a person should look at them.
 #[derive(Default)]
-struct Lines(Vec<String>);
+struct Lines {
+    ordinary: Vec<String>,
+    /// Those that give files, hosts, secrets or records to somebody.
+    opening: Vec<String>,
+    /// Those that take a protection away.
+    weakening: Vec<String>,
+}
 
 impl Lines {
     fn add(&mut self, subject: &str, what: impl std::fmt::Display) {
-        self.0.push(escape_hidden(&format!("{subject}: {what}")).into_owned());
+        self.ordinary.push(line(subject, what));
+    }
+
+    fn opens(&mut self, subject: &str, what: impl std::fmt::Display) {
+        self.opening.push(line(subject, what));
+    }
+
+    fn weakens(&mut self, subject: &str, what: impl std::fmt::Display) {
+        self.weakening.push(line(subject, what));
+    }
+
+    /// Adds code that runs in a sandbox, with the capabilities that it is granted.
+    fn sandboxed(&mut self, subject: &str, what: impl std::fmt::Display, grant: &[String]) {
+        match grant {
+            [] => self.add(subject, format_args!("{what}, sandboxed")),
+            grant => self.opens(subject, format_args!("{what}, sandboxed, with {}", grant.join(" "))),
+        }
+    }
+
+    /// Adds what a token lets somebody do. Anybody who can read the file has a token that stands in it.
+    fn token(&mut self, subject: &str, what: impl std::fmt::Display, token: &ConfigValue) {
+        match token {
+            ConfigValue::Plain(_) => {
+                self.weakens(subject, format_args!("{what}, with a token that stands in the file"));
+            }
+            ConfigValue::Secret(_) => self.opens(subject, what),
+        }
     }
 
     /// Adds names and the secrets that they refer to. Values that are written in the file are not shown.
@@ -261,26 +307,18 @@ impl Lines {
         for (name, value) in values {
             match value {
                 ConfigValue::Plain(_) => self.add(subject, format_args!("{what} {name}")),
-                ConfigValue::Secret(secret) => self.add(subject, format_args!("{what} {name}, your secret {secret}")),
+                ConfigValue::Secret(secret) => self.opens(subject, format_args!("{what} {name}, your secret {secret}")),
             }
         }
     }
 }
 
-/// Returns the end of a line about a token that anybody who can read the file has.
-fn written(token: &ConfigValue) -> &'static str {
-    match token {
-        ConfigValue::Plain(_) => ", with a token that stands in the file",
-        ConfigValue::Secret(_) => "",
-    }
+fn line(subject: &str, what: impl std::fmt::Display) -> String {
+    escape_hidden(&format!("{subject}: {what}")).into_owned()
 }
 
 fn path(path: &Path) -> String {
     plain_shell_word(&path.to_string_lossy())
-}
-
-fn granted(grant: &[String]) -> String {
-    if grant.is_empty() { String::new() } else { format!(", with {}", grant.join(" ")) }
 }
 
 #[cfg(test)]

@@ -89,7 +89,7 @@ static KINDS: [Kind; 13] = [
     file(
         ".config/Claude/claude_desktop_config.json",
         "{\"mcpServers\":{\"mail\":{\"command\":\"npx\",\"args\":[\"mail-mcp\"],\"env\":{\"MAIL_TOKEN\":\"@\"}}}}\n",
-        &["claude", "mcp"],
+        &["claude"],
         &[],
     ),
     file(

@@ -172,18 +172,12 @@ impl Evaluation {
         let failure = baseline.and_then(|run| run.failure.clone());
         let exercised = EvaluationCoverage::of(observations, target, before.unchecked);
         let worth_a_look = findings.iter().any(|finding| finding.level >= FindingLevel::Warning);
+        let failure = failure.or_else(|| exercised.not_exercised(observations.is_empty()));
         let judgement = match worth_a_look {
             true => Judgement::Findings,
-            false if failure.is_some() || exercised.tools.is_empty() => Judgement::NotJudged,
+            false if failure.is_some() => Judgement::NotJudged,
             false => Judgement::NothingSeen,
         };
-        let failure = failure.or_else(|| {
-            let why = match observations.is_empty() {
-                true => "it was not started, because a database lists it as malicious",
-                false => "it offers no tool that could be called, so nothing was exercised",
-            };
-            exercised.tools.is_empty().then(|| why.to_owned())
-        });
         Self {
             judgement,
             command: command.to_vec(),
@@ -203,6 +197,18 @@ impl Evaluation {
 }
 
 impl EvaluationCoverage {
+    /// Says why nothing of the source was exercised, if so.
+    fn not_exercised(&self, not_started: bool) -> Option<String> {
+        if not_started {
+            return Some("it was not started, because a database lists it as malicious".to_owned());
+        }
+        if self.tools.is_empty() {
+            return Some("it offers no tool that could be called, so nothing was exercised".to_owned());
+        }
+        let failed = self.failed.first().filter(|_| self.runs.iter().all(|run| run.answered == 0))?;
+        Some(format!("no tool ever answered without an error, so little of it ran: {failed}"))
+    }
+
     fn of(observations: &[Observation], target: EvaluationTarget<'_>, unchecked: Vec<String>) -> Self {
         let runs = observations.iter().map(|run| RunSummary {
             condition: run.condition.in_words(),
@@ -253,6 +259,15 @@ impl EvaluationCoverage {
         if missed > 0 {
             not.push(format!(
                 "{missed} attempts, messages and answers were not recorded as a whole, because there were too many"
+            ));
+        }
+        let skipped = || observations.iter().flat_map(|run| &run.skipped);
+        if skipped().next().is_some() {
+            let tools: BTreeSet<&str> = skipped().map(|(tool, _)| tool.as_str()).collect();
+            not.push(format!(
+                "planned calls that were not made, because the tool or the run took too long ({}): {}",
+                some(&Vec::from_iter(tools)),
+                skipped().map(|(_, count)| count).sum::<u64>()
             ));
         }
         let mut unseen: BTreeMap<&str, u64> = BTreeMap::new();

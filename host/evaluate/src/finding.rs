@@ -74,6 +74,7 @@ rules! {
     HOST = "undeclared-host", "It reached for a host that its definitions do not name.";
     RAW_ADDRESS = "raw-address", "It reached for an address without a name.";
     FLOODED = "flooded", "It did so much that a part of it was not recorded, in which anything may be hidden.";
+    SLOW = "skipped-calls", "It was so slow that planned calls were not made, in which it may have behaved otherwise.";
     FAILED_RUN = "failed-run", "A run failed although the first one did not, so that less of the server was seen.";
     PROGRAM = "program", "It started another program.";
     CHANGED = "changed-definition", "What it offers is not the same each time.";

@@ -152,6 +152,8 @@ pub struct Observation {
     pub listings: Vec<ObservedListing>,
     /// The calls.
     pub calls: Vec<ObservedCall>,
+    /// The number of planned calls of each tool that were not made, because the tool or the run took too long.
+    pub skipped: BTreeMap<String, u64>,
     /// The requests and notifications of the source.
     pub messages: Vec<ObservedMessage>,
     /// The attempts of the source to use something: a file, a host, an address, a system call.
@@ -186,6 +188,7 @@ impl Observation {
             server: String::new(),
             listings: Vec::new(),
             calls: Vec::new(),
+            skipped: BTreeMap::new(),
             messages: Vec::new(),
             attempts: Vec::new(),
             sent: Vec::new(),

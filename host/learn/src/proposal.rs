@@ -1,6 +1,7 @@
 //! The proposal: the lines that a cell lacks, with the evidence for each.
 
 mod evidence;
+mod facts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use portcullis_net::egress::Destination;
 use serde::{Deserialize, Serialize};
 
 use self::evidence::{Withheld, is_temporary, said};
+pub use self::facts::SourceFacts;
 use super::calls::EXAMPLE_HOST;
 use super::noise::{is_bytecode, is_noise, is_too_wide};
 
@@ -41,28 +43,6 @@ const TOO_MANY: &str = "too many lines were wanted: the source searches, or need
 const OWN_FOLDER: &str =
     "it is the server's own folder, which it may only read; have it write elsewhere, by an argument or a variable";
 const GUESSED_PORT: &str = "the port is a guess: only the name was asked for";
-
-/// The facts about a source besides its attempts.
-#[derive(Debug, Clone, Default)]
-pub struct SourceFacts {
-    /// Existing files and folders that the source's command and variables name: the things that a person asked it to
-    /// work on.
-    pub named: Vec<PathBuf>,
-    /// The paths that the cell opens already, besides the system: grants, and what the program needs.
-    pub inside: Vec<PathBuf>,
-    /// The user's home.
-    pub home: Option<PathBuf>,
-}
-
-impl SourceFacts {
-    /// Adds a path that the source's command or variables name. One that does not exist yet is replaced by its folder,
-    /// unless that holds much more.
-    pub fn name(&mut self, path: &Path) {
-        let parent = || path.parent().and_then(|parent| parent.canonicalize().ok());
-        let parent = || parent().filter(|parent| !is_too_wide(parent, self.home.as_deref(), false));
-        self.named.extend(path.canonicalize().ok().or_else(parent));
-    }
-}
 
 /// The key of a cell that a line belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -175,6 +155,13 @@ impl Proposal {
     pub fn withhold_unnamed(&mut self, facts: &SourceFacts) {
         let named = |path: &Path| facts.named.iter().any(|named| path.starts_with(named));
         let unnamed = |line: &CellLine| line.key != CellKey::Network && !named(Path::new(&line.value));
+        let holds_missing =
+            |line: &CellLine| facts.missing.iter().any(|missing| missing.parent() == Some(Path::new(&line.value)));
+        self.withhold_if(
+            |line| unnamed(line) && holds_missing(line),
+            "a file that its command names does not exist, and the whole folder would be opened: make the file first, or \
+             agree to it at a terminal",
+        );
         self.withhold_if(unnamed, "nothing in its command names it; agree to it at a terminal, or grant it yourself");
     }
 
@@ -245,7 +232,8 @@ impl Wanted {
         let entry = if replaced { path.parent().unwrap_or(path) } else { path };
         let home = facts.home.as_deref();
         let credential = is_credential(path, home);
-        let is_named = facts.named.iter().any(|named| path.starts_with(named));
+        let is_named = facts.named.iter().any(|named| path.starts_with(named))
+            || facts.missing.iter().any(|missing| path == missing);
         let named =
             facts.named.iter().filter(|named| entry.starts_with(named)).max_by_key(|named| named.as_os_str().len());
         let is_noise = named.is_none() && !is_named && is_noise(path, facts.inside.iter().chain(&facts.named));

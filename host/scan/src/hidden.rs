@@ -1,6 +1,7 @@
 //! Characters that a person cannot see and a model reads.
 
 use portcullis_core::escape::is_hidden;
+use unicode_normalization::char::is_combining_mark;
 
 use crate::Severity;
 
@@ -14,11 +15,15 @@ const FLAGS: &[&str] = &[
 /// The length of a run of hidden characters from which it may carry a message: each is a bit at most.
 const MESSAGE: usize = 4;
 
+/// The number of Latin letters in a row of which each has a mark, from which on the marks are a disguise. No language
+/// writes so.
+const MARKED_LETTERS: usize = 5;
+
 /// Returns how grave the hidden characters of a text are, and where the first of that gravity is.
 pub(crate) fn find(text: &str) -> Option<(Severity, usize)> {
     let mut worst: Option<(Severity, usize)> = None;
     let (mut before, mut spaces, mut seen, mut run) = (' ', 0_usize, false, 0_usize);
-    let mut flag_ends = 0;
+    let (mut flag_ends, mut marked) = (0, 0_usize);
     let end = text.trim_end().len();
     for (at, c) in text.char_indices() {
         if c == '\u{1f3f4}' {
@@ -44,7 +49,16 @@ pub(crate) fn find(text: &str) -> Option<(Severity, usize)> {
         spaces = if c.is_whitespace() { spaces + 1 } else { 0 };
         let padded = (seen && spaces == 120 && at < end).then_some(Severity::Warning);
         seen |= !c.is_whitespace();
-        if let Some(severity) = severity.max(padded)
+        let is_mark = !c.is_ascii() && is_combining_mark(c);
+        marked = match (is_mark, before.is_ascii_alphabetic()) {
+            (true, true) => marked + 1,
+            // A further mark, the next letter, or a letter after one without a mark.
+            (true, false) => marked,
+            (false, unmarked) if unmarked && !c.is_whitespace() => 0,
+            (false, _) => marked,
+        };
+        let disguised = (is_mark && marked == MARKED_LETTERS).then_some(Severity::Warning);
+        if let Some(severity) = severity.max(padded).max(disguised)
             && worst.is_none_or(|(known, _)| known < severity)
         {
             worst = Some((severity, at));

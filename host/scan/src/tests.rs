@@ -59,6 +59,67 @@ fn disguises_of_an_order_are_seen_through() {
     }
 }
 
+/// Returns the spellings of a text whose letters have marks or another shape.
+fn disguises(text: &str) -> Vec<String> {
+    let after_each = |mark: char| text.chars().flat_map(move |c| [Some(c), c.is_ascii_alphabetic().then_some(mark)]);
+    let marked = |mark: char| after_each(mark).flatten().collect::<String>();
+    let one_in_each_word: String = text
+        .split_inclusive(' ')
+        .map(|word| match word.char_indices().rfind(|(_, c)| c.is_ascii_alphabetic()) {
+            Some((at, c)) => format!("{}{c}\u{323}{}", &word[..at], &word[at + 1..]),
+            None => word.to_owned(),
+        })
+        .collect();
+    let replaced = |letters: &[(char, char)]| {
+        let letter = |c: char| letters.iter().find(|(plain, _)| *plain == c).map_or(c, |(_, other)| *other);
+        text.chars().map(letter).collect::<String>()
+    };
+    let capitals = "ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘꞯʀꜱᴛᴜᴠᴡxʏᴢ".chars();
+    vec![
+        marked('\u{301}'),
+        marked('\u{332}'),
+        marked('\u{64e}'),
+        one_in_each_word,
+        replaced(&[('n', 'ń'), ('s', 'ś'), ('r', 'ŕ'), ('e', 'ę'), ('o', 'ő'), ('u', 'ů'), ('l', 'ł')]),
+        replaced(&('a'..='z').zip(capitals).collect::<Vec<_>>()),
+        replaced(&('a'..='z').zip('ⓐ'..='ⓩ').collect::<Vec<_>>()),
+    ]
+}
+
+#[test]
+fn letters_with_marks_and_small_capitals_are_read_as_letters() {
+    let scanner = Scanner::new();
+    let prose = rules::all().filter(|rule| !rule.patterns.is_empty() && !rule.original && rule.found.is_ascii());
+    let mut tried = 0;
+    for rule in prose.filter(|rule| !rule.found.starts_with('{')) {
+        for text in disguises(rule.found) {
+            tried += 1;
+            let found = scanner.scan(&definition(&text));
+            assert!(found.iter().any(|f| f.rule == rule.name), "{}: {text}: {found:?}", rule.name);
+        }
+    }
+    assert!(tried > 50, "{tried}");
+    for rule in rules::RESULTS.iter().filter(|rule| rule.found.is_ascii()) {
+        for text in disguises(rule.found) {
+            assert!(scanner.instruction(&text).is_some_and(|found| found.rule == rule.name), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_mark_on_each_letter_is_a_warning_and_the_letters_of_a_language_are_none() {
+    let worst = |text: &str| crate::hidden::find(text).map(|(severity, _)| severity);
+    assert_eq!(worst("d\u{301}e\u{301}l\u{301}e\u{301}t\u{301}e\u{301}"), Some(Severity::Warning));
+    for text in [
+        "re\u{301}fe\u{301}re\u{301} a\u{300} l'e\u{301}te\u{301}, o\u{302}te\u{301}",
+        "u\u{31b}o\u{31b}\u{301}c mo\u{31b} \u{111}e\u{302}\u{301}n ho\u{302}m",
+        "हिन्दी में लिखा हुआ पाठ",
+        "سَلَامٌ عَلَيْكُمْ",
+    ] {
+        assert_eq!(worst(text), None, "{text}");
+    }
+}
+
 #[test]
 fn an_excerpt_holds_what_was_found_and_not_the_blanks_before_it() {
     let scanner = Scanner::new();

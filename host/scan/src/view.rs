@@ -4,6 +4,7 @@ use std::iter::Peekable;
 use std::str::CharIndices;
 
 use portcullis_core::escape::is_hidden;
+use unicode_normalization::char::{decompose_compatible, is_combining_mark};
 
 /// A sentence longer than this is broken at the next space, so that words that are far apart do not meet.
 const SENTENCE: usize = 400;
@@ -45,11 +46,14 @@ impl NormalizedText {
         let (mut start, mut before, mut latin) = (0, ' ', false);
         let mut rest = text.char_indices().peekable();
         while let Some((at, c)) = rest.next() {
+            if is_mark_on_latin(c, &view.text) {
+                continue;
+            }
             let c = if c == '\\' { of_escape(&mut rest) } else { c };
             while view.anchors.len() <= view.text.len() / STEP {
                 view.anchors.push(at);
             }
-            let next = rest.peek().map_or('\n', |(_, next)| *next);
+            let next = after_marks(c, &mut rest);
             let ends = match c {
                 '.' | '!' | '?' => next.is_whitespace(),
                 '\u{3002}' | '\u{ff01}' | '\u{ff1f}' => true,
@@ -67,14 +71,13 @@ impl NormalizedText {
                 }
             } else if matches!(c, '\u{2010}'..='\u{2015}' | '\u{2022}' | '\u{2212}') {
                 view.text.push('-');
-            } else if matches!(c, '\u{2190}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}' | '\u{fe0f}') {
-                // A pictogram means nothing to a rule.
+            } else if is_pictogram(c) {
+                // It means nothing to a rule.
             } else if !is_hidden(c) && !matches!(c, '`' | '*' | '"' | '\'' | '\u{2018}'..='\u{201d}') {
                 let inside = before.is_ascii_alphabetic() || next.is_ascii_alphabetic();
                 for c in read(c, inside).to_lowercase() {
-                    let c = plain(c, latin || next.is_ascii_alphabetic());
-                    latin |= c.is_ascii_alphabetic();
-                    view.text.push(c);
+                    push_plain(c, latin || next.is_ascii_alphabetic(), &mut view.text);
+                    latin |= view.text.as_bytes().last().is_some_and(u8::is_ascii_alphabetic);
                 }
             }
             before = c;
@@ -116,20 +119,85 @@ fn leet(c: char) -> Option<char> {
     })
 }
 
-/// Takes the mark from a Latin letter, and reads wide, mathematical and, in a Latin word, look-alike letters as Latin.
-fn plain(c: char, latin: bool) -> char {
-    let offset = |base: u32, size: u32| char::from_u32(u32::from('a') + (u32::from(c) - base) % size).unwrap_or(c);
+/// Reports whether a character is a mark on a letter that looks Latin, or on none. Marks of other scripts on their own
+/// letters are vowels and the like, which the words of the rules have.
+fn is_mark_on_latin(c: char, before: &str) -> bool {
+    let common = |c| matches!(c, '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}' | '\u{20d0}'..='\u{20ff}' | '\u{fe20}'..='\u{fe2f}');
+    !c.is_ascii() && is_combining_mark(c) && (common(c) || before.ends_with(|last: char| last.is_ascii()))
+}
+
+/// Returns the next character after `c` and its marks, or a line break at the end. The marks in a run are not searched
+/// again from each of them.
+fn after_marks(c: char, rest: &mut Peekable<CharIndices<'_>>) -> char {
+    match rest.peek() {
+        Some((_, next)) if !next.is_ascii() && !is_combining_mark(c) => {
+            rest.clone().find(|(_, c)| !is_combining_mark(*c)).map_or('\n', |(_, next)| next)
+        }
+        next => next.map_or('\n', |(_, next)| *next),
+    }
+}
+
+/// Reports whether a character is a picture, and not a letter in a circle or a square.
+fn is_pictogram(c: char) -> bool {
+    matches!(c, '\u{2190}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}' | '\u{fe0f}')
+        && !decomposed(c).is_ascii_alphabetic()
+}
+
+/// Returns the first character of a compatibility decomposition: the letter without its mark, circle, width or style.
+fn decomposed(c: char) -> char {
+    let mut first = None;
+    decompose_compatible(c, |part| first = first.or(Some(part)));
+    first.unwrap_or(c)
+}
+
+/// Adds a character of a view. Letters with marks, in circles, of another width or style are read as Latin ones, and in
+/// a Latin word those that look alike.
+fn push_plain(c: char, latin: bool, text: &mut String) {
+    if c.is_ascii() {
+        return text.push(c);
+    }
+    let first = decomposed(c);
+    if first.is_ascii_alphabetic() {
+        // A ligature is several letters.
+        decompose_compatible(c, |part| {
+            if !is_combining_mark(part) {
+                text.extend(part.to_lowercase());
+            }
+        });
+    } else {
+        let letter = look_alike(first, latin);
+        text.push(if letter.is_ascii() { letter } else { c });
+    }
+}
+
+/// Reads small capitals and letters with a stroke as Latin ones, and in a Latin word letters that look alike.
+fn look_alike(c: char, latin: bool) -> char {
     match c {
-        '\u{ff41}'..='\u{ff5a}' => offset(0xff41, 26),
-        '\u{1d400}'..='\u{1d6a3}' => offset(0x1d400, 26),
-        '\u{24d0}'..='\u{24e9}' => offset(0x24d0, 26),
-        '\u{e0}'..='\u{e5}' => 'a',
-        '\u{e7}' => 'c',
-        '\u{e8}'..='\u{eb}' => 'e',
-        '\u{ec}'..='\u{ef}' => 'i',
-        '\u{f1}' => 'n',
-        '\u{f2}'..='\u{f6}' => 'o',
-        '\u{f9}'..='\u{fc}' => 'u',
+        'ᴀ' => 'a',
+        'ʙ' | 'ƀ' => 'b',
+        'ᴄ' => 'c',
+        'ᴅ' | 'đ' => 'd',
+        'ᴇ' => 'e',
+        'ꜰ' => 'f',
+        'ɢ' => 'g',
+        'ʜ' | 'ħ' => 'h',
+        'ɪ' | 'ɨ' => 'i',
+        'ᴊ' => 'j',
+        'ᴋ' => 'k',
+        'ʟ' | 'ł' => 'l',
+        'ᴍ' => 'm',
+        'ɴ' => 'n',
+        'ᴏ' | 'ø' => 'o',
+        'ᴘ' => 'p',
+        'ꞯ' => 'q',
+        'ʀ' => 'r',
+        'ꜱ' => 's',
+        'ᴛ' | 'ŧ' => 't',
+        'ᴜ' => 'u',
+        'ᴠ' => 'v',
+        'ᴡ' => 'w',
+        'ʏ' => 'y',
+        'ᴢ' => 'z',
         _ if !latin => c,
         'а' | 'α' => 'a',
         'в' | 'β' => 'b',

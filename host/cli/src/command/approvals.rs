@@ -19,19 +19,24 @@ use crate::{moment, runtime};
 /// The largest arguments, in bytes, that `show --json` prints as JSON and not as a string with their text.
 const MAX_TREE_BYTES: usize = 1024 * 1024;
 
+/// The number of characters at the end of an id that are enough to name a question. They are random, unlike the first
+/// ones.
+const END_CHARS: usize = 6;
+
 /// Answer the questions that calls are waiting for
 ///
-/// Running brokers hold the questions. An id may be shortened to a unique prefix. A question that expires counts as a
-/// no. With --json, the answer to one id is an object; several ids, and --batch, give a list.
+/// Running brokers hold the questions. The last 6 characters of an id are enough; the first ones are only a time. A
+/// question that expires counts as a no. With --json, the answer to one id is an object; several ids, and --batch, give
+/// a list.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
   portcullis approvals
-  portcullis approvals show 01JD
-  portcullis approvals approve 01JD --scope session
-  portcullis approvals approve 01JD --for 2h     # and --until 18:00
-  portcullis approvals approve --batch 01JD      # and all other open questions about the same tool
-  portcullis approvals refuse 01JD 01JE
+  portcullis approvals show 6R8S0T
+  portcullis approvals approve 6R8S0T --scope session
+  portcullis approvals approve 6R8S0T --for 2h     # and --until 18:00
+  portcullis approvals approve --batch 6R8S0T      # and all other open questions about the same tool
+  portcullis approvals refuse 6R8S0T Q4M7XC
   portcullis approvals --watch")]
 pub(crate) struct Args {
     /// Look only into this data folder
@@ -52,7 +57,8 @@ enum Action {
     List,
     /// Show one question with its whole arguments
     Show {
-        /// The id of the question
+        /// The id of the question, or its end
+        #[arg(value_parser = id_or_end)]
         id: String,
     },
     /// Approve a question
@@ -80,8 +86,8 @@ enum Action {
 /// The questions that are answered at once.
 #[derive(Debug, clap::Args)]
 struct Answered {
-    /// The ids of the questions
-    #[arg(required = true, value_name = "ID")]
+    /// The ids of the questions, or their ends
+    #[arg(required = true, value_name = "ID", value_parser = id_or_end)]
     ids: Vec<String>,
 
     /// Answer all open questions about the same tool by the same caller too
@@ -144,7 +150,8 @@ fn list(questions: &[Value], json: bool) -> anyhow::Result<ExitCode> {
             question["expiresIn"],
         ));
         let (id, rest) = line.split_once(' ').unwrap_or((line.as_str(), ""));
-        output::text(&format!("{BOLD}{id}{BOLD:#} {rest}\n"))?;
+        let (time, end) = id.split_at_checked(id.len().saturating_sub(END_CHARS)).unwrap_or(("", id));
+        output::text(&format!("{time}{BOLD}{end}{BOLD:#} {rest}\n"))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -202,14 +209,21 @@ async fn whole(folders: &[PathBuf], question: &Value) -> anyhow::Result<Value> {
     Ok(question)
 }
 
+/// Parses the id of a question or its end. Fewer characters could name a question by chance.
+fn id_or_end(text: &str) -> Result<String, String> {
+    if text.len() < END_CHARS || !text.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Err(format!("give the id as `portcullis approvals` shows it, or its last {END_CHARS} characters"));
+    }
+    Ok(text.to_ascii_uppercase())
+}
+
 fn find<'a>(questions: &'a [Value], id: &str) -> anyhow::Result<&'a Value> {
-    let fits =
-        |question: &&Value| question["id"].as_str().is_some_and(|full| full.starts_with(&id.to_ascii_uppercase()));
+    let fits = |question: &&Value| question["id"].as_str().is_some_and(|full| full.ends_with(id));
     let mut found = questions.iter().filter(fits);
     match (found.next(), found.next()) {
         (Some(question), None) => Ok(question),
         (Some(_), Some(_)) => bail!("{id:?} matches several open questions: give a longer part of the id"),
-        _ => bail!("no open question {id:?}: it was answered, has expired, or never existed"),
+        _ => bail!("the id of no open question ends with {id:?}: it was answered, has expired, or never existed"),
     }
 }
 
@@ -284,4 +298,29 @@ fn described(answered: &Value) -> String {
     };
     let until = answered["until"].as_u64().map(|until| format!(" until {}", moment::local(until))).unwrap_or_default();
     format!("{word}: {tool} ({}{until}){next}", answered["scope"].as_str().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_question_is_named_by_its_id_or_the_end_of_it_and_by_nothing_shorter() {
+        const ID: &str = "01JDQ8Z5V7W3XK9M2N4P6R8S0T";
+        let questions = [json!({ "id": ID })];
+        let named = |text: &str| id_or_end(text).ok().is_some_and(|id| find(&questions, &id).is_ok());
+        for text in [ID, &ID.to_ascii_lowercase(), "6R8S0T", "p6r8s0t"] {
+            assert!(named(text), "{text}");
+        }
+        for text in ["", "0", "T", "8S0T", "01JDQ8", "01JDQ8Z5V7", "%", "      "] {
+            assert!(!named(text), "{text}");
+        }
+        let said = id_or_end("").unwrap_err();
+        assert!(said.contains("as `portcullis approvals` shows it"), "{said}");
+        let alike = [json!({ "id": ID }), json!({ "id": "01JDQ8Z5V7W3XK9M2N4X6R8S0T" })];
+        assert!(find(&alike, "6R8S0T").unwrap_err().to_string().contains("several"));
+        assert!(find(&alike, "4P6R8S0T").is_ok());
+    }
 }

@@ -200,7 +200,7 @@ pub(crate) async fn evaluate(
             observe_all(&Condition::ALL, observe).await?
         }
     };
-    let facts = SourceFacts { named, inside, home: home() };
+    let facts = SourceFacts { named, inside, home: home(), ..SourceFacts::default() };
     let (command, known) = (command.to_vec(), review.known);
     judged(move || Evaluation::of(&command, &observations, EvaluationTarget::Program(&facts), known)).await
 }

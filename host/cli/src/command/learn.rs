@@ -14,9 +14,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use portcullis::broker::Broker;
 use portcullis::cell::{AttemptAvailability, AttemptSubject, CellUsage, RecordedAttempt, Recording};
-use portcullis::config::{
-    Approve, CellConfig, Config, Destructive, Endpoint, ProfileConfig, add_to_cell, most_similar,
-};
+use portcullis::config::{Approve, CellConfig, Config, Destructive, Endpoint, ProfileConfig, add_to_cell};
 use portcullis::name::SourceName;
 use portcullis::secret::ConfigValue;
 use portcullis_learn::{CellLine, Proposal, SourceFacts};
@@ -149,10 +147,7 @@ pub(crate) fn switches(broker: &Broker) {
 /// Returns the configuration with only this source, without anything that could answer or refuse its calls.
 pub(crate) fn alone(mut config: Config, name: &SourceName) -> anyhow::Result<Config> {
     let Some(mut source) = config.sources.remove(name) else {
-        let known: Vec<&str> = config.sources.keys().map(SourceName::as_str).collect();
-        let near = most_similar(name.as_str(), known.iter().copied());
-        let meant = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-        bail!("no source `{name}` is configured; there is {}{meant}", known.join(", "));
+        return Err(runtime::no_source(&config, name.as_str()));
     };
     if !matches!(source.endpoint, Endpoint::Command { .. }) {
         bail!("`{name}` is not started by a `command`: only a program has a cell that can be learned");

@@ -23,7 +23,7 @@ const NOT_JUDGED: u8 = 2;
 
 /// Scan definitions of tools, prompts and resources for attempts to steer a model, without starting anything
 ///
-/// Reads JSON: a result of `tools/list` (also of prompts or resources), an array, or one definition a line. A
+/// Reads JSON: a result of `tools/list` (also of prompts or resources), an array, or one result or definition a line. A
 /// definition without findings is not thereby safe: the cell decides what a source can do. The exit code is 0 if
 /// nothing was found, 1 if there is a warning or a grave finding, and 2 if the input cannot be read.
 #[derive(Debug, clap::Args)]
@@ -102,18 +102,17 @@ fn read(file: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Returns the definitions in a text: of one JSON document, or of one on each line.
+/// Returns the definitions in a text: of one JSON document, or of those on its lines.
 fn definitions(text: &str) -> anyhow::Result<Vec<Value>> {
     if serde_json::from_str::<Box<RawValue>>(text).is_ok() {
         return in_document(parse(text)?);
     }
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let parsed = lines.map(|(number, line)| match parse(line) {
-        Ok(definition @ Value::Object(_)) => Ok(definition),
-        Ok(_) => bail!("line {} is not an object; write one definition on each line", number + 1),
-        Err(error) => Err(error.context(format!("line {} cannot be judged", number + 1))),
-    });
-    let definitions: Vec<_> = parsed.collect::<Result<_, _>>()?;
+    let mut definitions = Vec::new();
+    for (number, line) in lines {
+        let found = parse(line).and_then(in_document);
+        definitions.extend(found.with_context(|| format!("line {} cannot be judged", number + 1))?);
+    }
     if definitions.is_empty() {
         bail!("there is no definition to scan; give a result of `tools/list`, or one definition on each line");
     }

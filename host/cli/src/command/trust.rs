@@ -1,6 +1,8 @@
 //! `portcullis trust`
 
-use std::fmt::Write as _;
+mod listing;
+
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,8 +14,9 @@ use portcullis::digest::Digest;
 use portcullis::trust::TrustRecord;
 use serde_json::json;
 
+use self::listing::{Listing, Mark};
 use crate::cli::GlobalArgs;
-use crate::output::{self, BAD, BOLD, escape_hidden, shell_word};
+use crate::output::{self, escape_hidden, shell_word};
 use crate::settings_changes::SettingsLine;
 use crate::{consent, runtime};
 
@@ -71,8 +74,7 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         output::message(&format!("{shown} is trusted already"));
         return Ok(ExitCode::SUCCESS);
     }
-    output::message(&described(&found, before.as_ref())?);
-    warn_of_settings(found.config());
+    show(&found, before.as_ref(), &refused_sentences(found.config()))?;
     if args.yes {
         require_no_review(&found, before.as_ref())?;
     } else {
@@ -95,17 +97,14 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
 /// take long to compile.
 const SETTINGS_TIME: Duration = Duration::from_secs(10);
 
-/// Says which plugins refuse their settings, as `check` does: the configuration would be trusted, and not served. Plugins
-/// that do not come with the program are not run before it is trusted.
-fn warn_of_settings(config: &Config) {
+/// Returns which plugins refuse their settings, as `check` says it: the configuration would be trusted, and not served.
+/// Plugins that do not come with the program are not run before it is trusted.
+fn refused_sentences(config: &Config) -> Vec<String> {
     let refused =
         runtime::block_on(async { Ok(tokio::time::timeout(SETTINGS_TIME, refused_settings(config)).await??) });
-    let sentences = match refused {
+    match refused {
         Ok(refused) => refused.iter().map(ToString::to_string).collect(),
         Err(error) => vec![format!("settings of plugins were not checked: {error:#}")],
-    };
-    for sentence in sentences {
-        output::message(&format!("  {BAD}!{BAD:#} {}", escape_hidden(&sentence)));
     }
 }
 
@@ -117,7 +116,7 @@ pub(crate) fn into_usable(found: ConfigCandidate) -> Result<Config, ConfigError>
         TrustStatus::Changed(before) if consent::can_ask() => Some(before),
         _ => return found.into_usable(),
     };
-    output::message(&described(&found, before.as_ref())?);
+    show(&found, before.as_ref(), &[])?;
     match consent::agreed(QUESTION) {
         Ok(true) => found.accept(),
         // The same error as if nobody could be asked.
@@ -181,54 +180,53 @@ pub(crate) fn data_is_seen(found: &ConfigCandidate, before: Option<&TrustRecord>
     )
 }
 
-/// Returns the effects of a configuration as a difference to those that were trusted before, and reasons for a second
-/// look. The text is safe to show.
-fn described(found: &ConfigCandidate, before: Option<&TrustRecord>) -> Result<String, ConfigError> {
-    let shown = escape_hidden(&found.file().to_string_lossy()).into_owned();
+/// Shows the effects of a configuration as a difference to those that were trusted before, and reasons for a second
+/// look: sentences about its settings first, since they do no harm, and what weakens it last, directly above the question.
+fn show(found: &ConfigCandidate, before: Option<&TrustRecord>, settings: &[String]) -> Result<(), ConfigError> {
+    let is_terminal = std::io::stderr().is_terminal();
+    output::message(&described(found, before, settings)?.shown(is_terminal));
+    Ok(())
+}
+
+fn described(
+    found: &ConfigCandidate,
+    before: Option<&TrustRecord>,
+    settings: &[String],
+) -> Result<Listing, ConfigError> {
     let now = found.config().effects();
     // A configuration that nobody has looked at yet is shown in full.
     let seen = before.filter(|before| !before.unseen);
-    let mut text = match seen {
-        None => format!("{BOLD}{shown}{BOLD:#} is not trusted yet. It would do this:\n"),
-        Some(before) => {
-            format!(
-                "{BOLD}{shown}{BOLD:#} is not what you trusted on {}. This is different:\n",
-                escape_hidden(&before.at)
-            )
-        }
+    let file = found.file().to_string_lossy();
+    let mut listing = match seen {
+        None => Listing::about(&file, "is not trusted yet. It would do this:"),
+        Some(before) => Listing::about(&file, &format!("is not what you trusted on {}. This is different:", before.at)),
     };
     let known: &[String] = seen.map_or(&[], |before| &before.effects);
     let mut gone: Vec<_> = known.iter().filter(|line| !now.contains(line)).collect();
     let mut new: Vec<_> = now.iter().filter(|line| !known.contains(line)).collect();
     let differs = !gone.is_empty() || !new.is_empty();
+    settings.iter().for_each(|sentence| listing.add(Mark::Warning, sentence));
     let changed = changed_settings(&mut gone, &mut new);
-    // Writing to a string cannot fail.
-    for line in gone {
-        let _ = writeln!(text, "  - {}", escape_hidden(line));
+    gone.into_iter().for_each(|line| listing.add(Mark::Gone, line));
+    for (mark, line) in &changed {
+        listing.add(*mark, line);
     }
-    for line in new {
-        let _ = writeln!(text, "  {BAD}+{BAD:#} {line}");
-    }
-    for line in changed {
-        let _ = writeln!(text, "  {line}");
-    }
+    new.into_iter().for_each(|line| listing.add(Mark::New, line));
     if !differs && before.is_none_or(|before| before.digest != found.digest()) {
-        text.push_str("  nothing that it starts, reaches, reads or writes, but something else in the file\n");
+        listing.add(Mark::Detail, "nothing that it starts, reaches, reads or writes, but something else in the file");
     }
     if found.has_unknown_data_folder(before) {
-        let data = escape_hidden(&found.config().data_dir.to_string_lossy()).into_owned();
+        let data = found.config().data_dir.to_string_lossy();
         let since = if seen.is_some() { "is not the data folder that you trusted" } else { "is there already" };
-        let _ = writeln!(text, "  {BAD}!{BAD:#} {data} {since}: what was accepted and remembered in it counts");
+        listing.add(Mark::Warning, &format!("{data} {since}: what was accepted and remembered in it counts"));
     }
-    for writer in found.writers()? {
-        let _ = writeln!(text, "  {BAD}!{BAD:#} {writer}");
-    }
-    Ok(text.trim_end().to_owned())
+    found.writers()?.iter().for_each(|writer| listing.add(Mark::Warning, &writer.to_string()));
+    Ok(listing)
 }
 
 /// Takes settings of the same plugin that differ out of both lists, and returns lines that describe the changes within
 /// them.
-fn changed_settings(gone: &mut Vec<&String>, new: &mut Vec<&String>) -> Vec<String> {
+fn changed_settings(gone: &mut Vec<&String>, new: &mut Vec<&String>) -> Vec<(Mark, String)> {
     let mut changed = Vec::new();
     gone.retain(|before| {
         let Some(before) = SettingsLine::of(before) else { return true };
@@ -236,8 +234,8 @@ fn changed_settings(gone: &mut Vec<&String>, new: &mut Vec<&String>) -> Vec<Stri
         let Some(place) = new.iter().position(now) else { return true };
         let line = new.remove(place);
         let Some(now) = SettingsLine::of(line) else { return true };
-        changed.push(format!("{BAD}~{BAD:#} {} other settings:", escape_hidden(now.about)));
-        changed.extend(before.changes_to(&now).into_iter().map(|change| format!("    {change}")));
+        changed.push((Mark::Changed, format!("{} other settings:", now.about)));
+        changed.extend(before.changes_to(&now).into_iter().map(|change| (Mark::Detail, change)));
         false
     });
     changed

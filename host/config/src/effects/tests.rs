@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 use super::*;
 
 #[test]
@@ -108,4 +108,38 @@ on = ["result"]
         assert!(told.iter().any(|told| told == line), "{line}\nis not in\n{}", told.join("\n"));
     }
     assert!(!told.concat().contains("TOKEN-"), "tokens are secrets");
+}
+
+#[test]
+fn what_weakens_comes_last_and_what_opens_something_directly_before_it() {
+    let text = r#"
+[sources.a]
+command = ["server"]
+env = { KEY = { secret = "a-key" } }
+scan = "off"
+cell = { write = ["docs"], network = ["api.example.com:443"] }
+dangerous-allow-private = true
+[sources.z]
+component = "./calc.wasm"
+[profiles.default]
+approve = "never"
+"#;
+    let told = Config::parse(text, Path::new("/p/portcullis.toml")).unwrap().effects();
+    let place = |line: &str| told.iter().position(|told| told == line).unwrap_or_else(|| panic!("{line}: {told:?}"));
+    let [ordinary, opening, weakening] = [
+        &["source a: starts server", "source z: runs the component /p/calc.wasm, sandboxed"][..],
+        &[
+            "source a: is given the variable KEY, your secret a-key",
+            "source a: reads and writes /p/docs",
+            "source a: reaches api.example.com:443",
+        ],
+        &[
+            "profile default: never asks before a risky call",
+            "source a: may reach private addresses",
+            "source a: is shown as it is: the broker scans nothing that it says of its tools",
+        ],
+    ]
+    .map(|lines| lines.iter().map(|line| place(line)).collect::<Vec<_>>());
+    assert!(ordinary.iter().max() < opening.iter().min() && opening.iter().max() < weakening.iter().min(), "{told:?}");
+    assert_eq!(weakening.iter().max(), Some(&(told.len() - 1)));
 }

@@ -1,5 +1,6 @@
 //! Replaces the variables that clients know, since nothing is replaced in a configuration.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The context of a client's file: the values of its variables.
@@ -23,21 +24,56 @@ pub(super) struct ExpandedText {
     pub text: String,
     /// The variables that have no value here. They are left as written.
     pub missing: Vec<String>,
+    /// The variables that have a value in the environment. It may be a secret.
+    pub from_environment: BTreeSet<String>,
+}
+
+/// The value of a variable.
+enum VariableValue {
+    /// A folder or a default, which the client's file itself implies.
+    Known(String),
+    /// A value of the environment, which may be a secret, with the name there.
+    Environment {
+        name: String,
+        value: String,
+    },
+    Missing,
 }
 
 impl ExpansionContext<'_> {
     /// Replaces `${workspaceFolder}`, `${userHome}`, `${env:NAME}`, `${NAME}`, `${NAME:-default}` and a leading `~`, as
     /// clients do, and a text that is `$NAME` and nothing else.
     pub(super) fn expand(&self, text: &str) -> ExpandedText {
+        self.replace(text, |_, value| value)
+    }
+
+    /// Replaces the same for a text that stands in the configuration: variables of the environment stay, as `${NAME}`.
+    pub(super) fn expand_for_file(&self, text: &str) -> ExpandedText {
+        self.replace(text, |name, _| format!("${{{name}}}"))
+    }
+
+    /// Replaces variables. `of_environment` returns what stands for one that the environment has, by name and value.
+    fn replace(&self, text: &str, of_environment: impl Fn(&str, String) -> String) -> ExpandedText {
         let whole = |name: &&str| {
             !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
         };
+        let (mut out, mut missing, mut from_environment) = (String::new(), Vec::new(), BTreeSet::new());
+        let mut add = |out: &mut String, name: &str, written: &str| match self.value(name) {
+            VariableValue::Known(value) => out.push_str(&value),
+            VariableValue::Environment { name, value } => {
+                out.push_str(&of_environment(&name, value));
+                from_environment.insert(name);
+            }
+            VariableValue::Missing => {
+                out.push_str(written);
+                missing.push(name.to_owned());
+            }
+        };
         if let Some(name) = text.strip_prefix('$').filter(whole) {
-            let value = (self.variable)(name);
-            let missing = if value.is_some() { Vec::new() } else { vec![name.to_owned()] };
-            return ExpandedText { text: value.unwrap_or_else(|| text.to_owned()), missing };
+            add(&mut out, name, text);
+            return ExpandedText { text: out, missing, from_environment };
         }
-        let (mut out, mut missing, mut rest) = (String::new(), Vec::new(), text);
+        let mut rest = text;
         if let (Some(below), Some(home)) = (text.strip_prefix("~/"), self.home.and_then(Path::to_str)) {
             out = format!("{home}/");
             rest = below;
@@ -45,17 +81,11 @@ impl ExpansionContext<'_> {
         while let Some((before, after)) = rest.split_once("${") {
             let Some((name, next)) = after.split_once('}') else { break };
             out.push_str(before);
-            match self.value(name) {
-                Some(value) => out.push_str(&value),
-                None => {
-                    out.push_str(&format!("${{{name}}}"));
-                    missing.push(name.to_owned());
-                }
-            }
+            add(&mut out, name, &format!("${{{name}}}"));
             rest = next;
         }
         out.push_str(rest);
-        ExpandedText { text: out, missing }
+        ExpandedText { text: out, missing, from_environment }
     }
 
     /// Returns the folder against which a relative path is resolved, and the path there.
@@ -63,17 +93,24 @@ impl ExpansionContext<'_> {
         self.workspace.map_or_else(|| PathBuf::from(path), |folder| folder.join(path))
     }
 
-    fn value(&self, name: &str) -> Option<String> {
-        let text = |path: Option<&Path>| path.and_then(Path::to_str).map(str::to_owned);
+    fn value(&self, name: &str) -> VariableValue {
+        let known = |path: Option<&Path>| {
+            path.and_then(Path::to_str).map_or(VariableValue::Missing, |path| VariableValue::Known(path.to_owned()))
+        };
         match name {
-            "workspaceFolder" | "workspaceRoot" | "cwd" => text(self.workspace),
-            "workspaceFolderBasename" => text(self.workspace.and_then(Path::file_name).map(Path::new)),
-            "userHome" => text(self.home),
-            "pathSeparator" | "/" => Some("/".to_owned()),
+            "workspaceFolder" | "workspaceRoot" | "cwd" => known(self.workspace),
+            "workspaceFolderBasename" => known(self.workspace.and_then(Path::file_name).map(Path::new)),
+            "userHome" => known(self.home),
+            "HOME" | "env:HOME" if self.home.is_some() => known(self.home),
+            "pathSeparator" | "/" => VariableValue::Known("/".to_owned()),
             _ => {
                 let name = name.strip_prefix("env:").unwrap_or(name);
                 let (name, default) = name.split_once(":-").map_or((name, None), |(name, it)| (name, Some(it)));
-                (self.variable)(name).or_else(|| default.map(str::to_owned))
+                match ((self.variable)(name), default) {
+                    (Some(value), _) => VariableValue::Environment { name: name.to_owned(), value },
+                    (None, Some(default)) => VariableValue::Known(default.to_owned()),
+                    (None, None) => VariableValue::Missing,
+                }
             }
         }
     }
@@ -120,6 +157,15 @@ mod tests {
         ] {
             let found = around.expand(text);
             assert_eq!((found.text.as_str(), found.missing.join(" ").as_str()), (expanded, missing), "{text}");
+            assert_eq!(found.from_environment.is_empty(), !expanded.contains("value"), "{text}");
+        }
+        for (text, expanded) in [
+            ("x-${env:SET}-${SET:-else}", "x-${SET}-${SET}"),
+            ("$SET", "${SET}"),
+            ("${HOME}/${env:HOME}", "/home/me//home/me"),
+            ("$HOME", "/home/me"),
+        ] {
+            assert_eq!(around.expand_for_file(text).text, expanded);
         }
     }
 

@@ -117,3 +117,32 @@ fn json_value(value: &ast::Value<'_>, notes: &mut Vec<String>) -> Value {
         }
     }
 }
+
+/// Returns the members of a server under the names that most clients use.
+pub(super) fn in_common_form(written: &Map<String, Value>) -> Map<String, Value> {
+    let mut members = written.clone();
+    for (own, common) in [("cmd", "command"), ("envs", "env"), ("uri", "url"), ("env_keys", "env_vars")] {
+        if !members.contains_key(common)
+            && let Some(value) = members.get(own).cloned()
+        {
+            members.insert(common.to_owned(), value);
+        }
+    }
+    // Zed once had a table there, and others have the whole command as a list.
+    match members.get("command").cloned() {
+        Some(Value::Object(command)) => {
+            members.remove("command");
+            for (own, common) in [("path", "command"), ("args", "args"), ("env", "env")] {
+                members.extend(command.get(own).map(|value| (common.to_owned(), value.clone())));
+            }
+        }
+        Some(Value::Array(words)) => {
+            let mut args: Vec<Value> = words.iter().skip(1).cloned().collect();
+            args.extend(members.get("args").and_then(Value::as_array).into_iter().flatten().cloned());
+            members.insert("args".to_owned(), Value::Array(args));
+            members.insert("command".to_owned(), words.first().cloned().unwrap_or_default());
+        }
+        _ => {}
+    }
+    members
+}

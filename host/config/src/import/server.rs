@@ -1,6 +1,6 @@
 //! Reads one server from a client's file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use portcullis_core::private::regular_file::{self, Symlinks};
@@ -8,8 +8,8 @@ use portcullis_core::secret::ConfigValue;
 use serde_json::{Map, Value};
 
 use super::expand::{ExpansionContext, env_file};
-use super::{Import, values};
-use crate::secret_values::{is_secret_name, secret_arguments};
+use super::{Import, formats, values};
+use crate::secret_values::{is_secret_name, is_variable, looks_secret, secret_arguments};
 
 /// The settings that are imported from one server.
 pub(super) struct ImportedServer {
@@ -102,18 +102,22 @@ pub(super) fn read(
         import.add_note(wanted, "left out, since it is not a table of settings");
         return None;
     };
-    let json = &Value::Object(in_common_form(written));
+    let json = &Value::Object(formats::in_common_form(written));
     let text = |key: &str| json.get(key).and_then(Value::as_str);
     let kind = ["type", "transport", "transportType"].into_iter().find_map(text).unwrap_or_default();
     if BUILT_IN.contains(&kind) {
         import.add_note(wanted, "left out, since it is a part of the client and no server");
         return None;
     }
-    let endpoint = endpoint(wanted, json, kind, around, import)?;
+    let mut kept = BTreeSet::new();
+    let endpoint = endpoint(wanted, json, kind, around, &mut kept, import)?;
     let name = import.source_name(wanted);
     let is_command = matches!(endpoint, ImportedEndpoint::Command(_));
-    let env = if is_command { env(&name, json, around, import) } else { BTreeMap::new() };
-    let headers = if is_command { BTreeMap::new() } else { values::headers(&name, json, around, import) };
+    let (mut env, mut headers) = (BTreeMap::new(), BTreeMap::new());
+    match &endpoint {
+        ImportedEndpoint::Command(argv) => env = self::env(&name, json, argv, &kept, around, import),
+        ImportedEndpoint::Url { .. } => headers = values::headers(&name, json, around, import),
+    }
     let cwd = directory(&name, text("cwd"), &endpoint, around, file, import);
     note_unread_keys(&name, written, is_command, import);
     let is_off = |key: &str, off: bool| json.get(key).and_then(Value::as_bool) == Some(off);
@@ -136,25 +140,28 @@ pub(super) fn read(
     })
 }
 
-/// Returns how the server is reached, or adds a note that says why it is left out.
+/// Returns how the server is reached, or adds a note that says why it is left out. `kept` gets the variables of the
+/// environment that stay in the command.
 fn endpoint(
     wanted: &str,
     json: &Value,
     kind: &str,
     around: &ExpansionContext<'_>,
+    kept: &mut BTreeSet<String>,
     import: &mut Import,
 ) -> Option<ImportedEndpoint> {
     let url = ["url", "serverUrl", "httpUrl"].into_iter().find_map(|key| json.get(key)?.as_str());
     match (json.get("command"), url) {
-        (Some(command), _) => Some(ImportedEndpoint::Command(argv(command, json, wanted, around, import)?)),
+        (Some(command), _) => Some(ImportedEndpoint::Command(argv(command, json, wanted, around, kept, import)?)),
         (None, Some(url)) => {
-            let expanded = around.expand(url);
+            let expanded = around.expand_for_file(url);
             for missing in &expanded.missing {
                 import.add_note(
                     wanted,
                     format_args!("nothing is known for the variable {missing:?} in its `url`: write its value"),
                 );
             }
+            values::note_url_variables(wanted, &expanded.from_environment, import);
             let url = plain_url(&expanded.text, wanted, import)?;
             let sse = kind.eq_ignore_ascii_case("sse") || (kind.is_empty() && url.ends_with("/sse"));
             Some(ImportedEndpoint::Url { url, sse })
@@ -187,40 +194,12 @@ fn note_unread_keys(name: &str, written: &Map<String, Value>, is_command: bool, 
     }
 }
 
-/// Returns the members of a server under the names that most clients use.
-fn in_common_form(written: &Map<String, Value>) -> Map<String, Value> {
-    let mut members = written.clone();
-    for (own, common) in [("cmd", "command"), ("envs", "env"), ("uri", "url"), ("env_keys", "env_vars")] {
-        if !members.contains_key(common)
-            && let Some(value) = members.get(own).cloned()
-        {
-            members.insert(common.to_owned(), value);
-        }
-    }
-    // Zed once had a table there, and others have the whole command as a list.
-    match members.get("command").cloned() {
-        Some(Value::Object(command)) => {
-            members.remove("command");
-            for (own, common) in [("path", "command"), ("args", "args"), ("env", "env")] {
-                members.extend(command.get(own).map(|value| (common.to_owned(), value.clone())));
-            }
-        }
-        Some(Value::Array(words)) => {
-            let mut args: Vec<Value> = words.iter().skip(1).cloned().collect();
-            args.extend(members.get("args").and_then(Value::as_array).into_iter().flatten().cloned());
-            members.insert("args".to_owned(), Value::Array(args));
-            members.insert("command".to_owned(), words.first().cloned().unwrap_or_default());
-        }
-        _ => {}
-    }
-    members
-}
-
 fn argv(
     command: &Value,
     json: &Value,
     wanted: &str,
     around: &ExpansionContext<'_>,
+    kept: &mut BTreeSet<String>,
     import: &mut Import,
 ) -> Option<Vec<String>> {
     let Some(command) = command.as_str() else {
@@ -234,13 +213,14 @@ fn argv(
     };
     argv.extend(args.into_iter().flatten().map(|arg| arg.as_str().map_or_else(|| arg.to_string(), str::to_owned)));
     for word in &mut argv {
-        let expanded = around.expand(word);
+        let expanded = around.expand_for_file(word);
         for missing in &expanded.missing {
             import.add_note(
                 wanted,
                 format_args!("nothing is known for the variable {missing:?} in its command: write its value"),
             );
         }
+        kept.extend(expanded.from_environment);
         *word = expanded.text;
     }
     let program = argv.first().map_or("", String::as_str);
@@ -325,7 +305,7 @@ fn plain_url(url: &str, wanted: &str, import: &mut Import) -> Option<String> {
         return None;
     };
     for (name, value) in parsed.query_pairs() {
-        if crate::secret_values::looks_secret(&name, &value) {
+        if looks_secret(&name, &value) && !is_variable(&value) {
             import.add_note(
                 wanted,
                 format_args!("the parameter `{name}` of its `url` looks like a secret: it stands in the file"),
@@ -335,8 +315,16 @@ fn plain_url(url: &str, wanted: &str, import: &mut Import) -> Option<String> {
     Some(url.to_owned())
 }
 
-/// Returns the variables of a program: those of its file of variables, and those that are written with it, which win.
-fn env(name: &str, json: &Value, around: &ExpansionContext<'_>, import: &mut Import) -> BTreeMap<String, ConfigValue> {
+/// Returns the variables of a program: those of its file of variables, those that are written with it, which win, and
+/// those that its command keeps.
+fn env(
+    name: &str,
+    json: &Value,
+    argv: &[String],
+    kept: &BTreeSet<String>,
+    around: &ExpansionContext<'_>,
+    import: &mut Import,
+) -> BTreeMap<String, ConfigValue> {
     let mut all = Map::new();
     if let Some(written) = json.get("envFile").and_then(Value::as_str) {
         let path = around.path(&around.expand(written).text);
@@ -357,7 +345,9 @@ fn env(name: &str, json: &Value, around: &ExpansionContext<'_>, import: &mut Imp
         all.insert(key.to_owned(), Value::String(format!("${{{key}}}")));
     }
     all.extend(json.get("env").and_then(Value::as_object).cloned().unwrap_or_default());
-    values::env(name, &all, around, import)
+    let mut env = values::env(name, &all, around, import);
+    values::add_of_command(name, argv, kept, &mut env, around, import);
+    env
 }
 
 /// Reads a file of variables, which is a short text.

@@ -187,8 +187,10 @@ fn values_that_are_secrets_come_apart_from_the_file_wherever_they_stand() {
             format!("{}={}", secret.name, value.unwrap_or_default())
         })
         .collect();
-    assert_eq!(values, ["a-a-token=live-1", "a-b-key=live-set", "a-d-key=", "b-authorization=Bearer live-set"]);
-    assert!(!imported.sources.contains("live-1") && imported.sources.contains("C = \"live-set\""));
+    let expected =
+        ["a-a-token=live-1", "a-b-key=live-set", "a-c=live-set", "a-d-key=", "b-authorization=Bearer live-set"];
+    assert_eq!(values, expected);
+    assert!(!imported.sources.contains("live-1") && !imported.sources.contains("live-set"), "{}", imported.sources);
     assert!(imported.notes.iter().any(|note| note.contains("`api_key`") && !note.contains("live-2")), "{imported:?}");
     assert!(!format!("{imported:?}").contains("live-1"), "{imported:?}");
 }
@@ -236,4 +238,43 @@ fn no_server_gets_a_secret_that_exists() {
     let imported = super::import(text, &ExpansionContext { is_taken: &is_taken, ..around() }, Path::new(FILE), None);
     let names: Vec<_> = imported.unwrap().secrets.into_iter().map(|secret| secret.name).collect();
     assert_eq!(names, ["github-github-token-3", "github-github-key-2"]);
+}
+
+#[test]
+fn no_value_of_the_environment_reaches_the_file_wherever_its_variable_stands() {
+    let text = r#"{"mcpServers": {
+        "tickets": {
+            "command": "npx", "args": ["-y", "mcp-remote", "https://tickets.example.com/mcp", "--header", "Authorization: Bearer ${TOKEN}"]
+        },
+        "words": {"command": "server", "args": ["--key=${env:TOKEN}", "$TOKEN", "${TOKEN:-else}", "${HOME}/docs"], "env": {"PLAIN": "x-${TOKEN}"}},
+        "far": {"url": "https://example.com/${TOKEN}/mcp?k=${TOKEN}", "headers": {"X-Team": "${TOKEN}"}},
+        "codex": {"command": "server", "env_vars": ["TOKEN"]}
+    }}"#;
+    let around = ExpansionContext {
+        variable: &|name| (name == "TOKEN").then(|| "s3cr3t-value".to_owned()),
+        home: Some(Path::new("/home/me")),
+        ..around()
+    };
+    let imported = super::import(text, &around, Path::new(FILE), None).unwrap();
+    let told = format!("{}{:?}{:?}", imported.sources, imported.notes, imported.to_do);
+    assert!(!told.contains("s3cr3t-value"), "{told}");
+    for part in [
+        "\"Authorization: Bearer ${TOKEN}\"",
+        "env = { TOKEN = { secret = \"tickets-token\" } }",
+        "\"--key=${TOKEN}\", \"${TOKEN}\", \"${TOKEN}\", \"/home/me/docs\"",
+        "PLAIN = { secret = \"words-plain\" }, TOKEN = { secret = \"words-token\" }",
+        "https://example.com/${TOKEN}/mcp?k=${TOKEN}",
+        "x-team = { secret = \"far-x-team\" }",
+        "env = { TOKEN = { secret = \"codex-token\" } }",
+    ] {
+        assert!(imported.sources.contains(part), "{part} is not in\n{}", imported.sources);
+    }
+    let notes = imported.notes.join("\n");
+    for source in ["tickets", "words"] {
+        assert!(notes.contains(&format!("{source}: `${{TOKEN}}` in its command stays as it is")), "{notes}");
+    }
+    assert!(notes.contains("far: `${TOKEN}` in its `url` stays as it is") && !notes.contains("looks like"), "{notes}");
+    let to_do = imported.to_do.join("\n");
+    assert!(to_do.contains("look whether words itself") && !to_do.contains("whether tickets"), "{to_do}");
+    assert!(to_do.contains("write the value of `${TOKEN}` into the `url` of far"), "{to_do}");
 }

@@ -1,6 +1,6 @@
 //! Variables and headers of an imported server: which values are taken over, and which go into the store of secrets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use portcullis_core::secret::ConfigValue;
 use serde_json::{Map, Value};
@@ -26,6 +26,50 @@ pub(super) fn env(
         }
     }
     env
+}
+
+/// Gives a program the variables that stay in its command as `${NAME}`: their values may be secrets, and every process
+/// of the machine can read arguments.
+pub(super) fn add_of_command(
+    source: &str,
+    argv: &[String],
+    names: &BTreeSet<String>,
+    env: &mut BTreeMap<String, ConfigValue>,
+    around: &ExpansionContext<'_>,
+    import: &mut Import,
+) {
+    let replaces = argv.iter().any(|word| word == "mcp-remote" || word.starts_with("mcp-remote@"));
+    for name in names {
+        import.add_note(
+            source,
+            format_args!("`${{{name}}}` in its command stays as it is, since its value may be a secret"),
+        );
+        // What the file itself says of the variable counts.
+        if !env.contains_key(name) {
+            let written = Map::from_iter([(name.clone(), Value::String(format!("${{{name}}}")))]);
+            env.extend(self::env(source, &written, around, import));
+        }
+        if !replaces || !env.contains_key(name) {
+            import.to_do.push(format!(
+                "look whether {source} itself replaces `${{{name}}}` in its arguments by its variable, as mcp-remote does    # \
+                 otherwise write the value into its `command`"
+            ));
+        }
+    }
+}
+
+/// Says which variables stay in the URL of a server. Nothing replaces them, and a URL is shown and recorded.
+pub(super) fn note_url_variables(server: &str, names: &BTreeSet<String>, import: &mut Import) {
+    for name in names {
+        import.add_note(
+            server,
+            format_args!("`${{{name}}}` in its `url` stays as it is, since its value may be a secret"),
+        );
+        import.to_do.push(format!(
+            "write the value of `${{{name}}}` into the `url` of {server}    # a secret belongs in a header instead: \
+             `headers = {{ NAME = {{ secret = \"…\" }} }}`"
+        ));
+    }
 }
 
 /// Returns the headers that a source may be sent. A bearer token becomes one.
@@ -94,7 +138,8 @@ fn value_of(
         import.add_note(source, format_args!("the {what} {key:?} is left out: it has a NUL character in it"));
         return None;
     }
-    if is_secret_name(key) || looks_like_token(&text) {
+    // A value of the environment is in no file yet, whatever it is.
+    if is_secret_name(key) || looks_like_token(&text) || !expanded.from_environment.is_empty() {
         let origin = format!("{what} {key} of {source}");
         let value = Some(text).filter(|text| !text.is_empty());
         return Some(ConfigValue::Secret(import.secret(around.is_taken, source, key, origin, value)));

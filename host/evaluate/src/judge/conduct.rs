@@ -7,7 +7,7 @@ use portcullis_cell::{AttemptAction, AttemptAvailability, AttemptSubject, decide
 
 use super::SelfDescription;
 use crate::finding::{
-    DELAY, DENIED_CALL, ESCAPE, FAILED_RUN, FLOODED, FindingLevel, FindingList, PERSISTENCE, PROGRAM, UNIX_SOCKET,
+    DELAY, DENIED_CALL, ESCAPE, FAILED_RUN, FLOODED, FindingLevel, FindingList, PERSISTENCE, PROGRAM, SLOW, UNIX_SOCKET,
 };
 use crate::observation::{Condition, Observation};
 
@@ -163,6 +163,11 @@ pub(super) fn judge(run: &Observation, declared: &SelfDescription, findings: &mu
     if run.missed > 0 {
         let evidence = format!("{} attempts, messages and answers", run.missed);
         findings.add(FLOODED, FindingLevel::Warning, "the record of a run", Some(run.condition), &evidence);
+    }
+    // Only there each tool is called often.
+    for (tool, count) in run.skipped.iter().filter(|_| run.condition == Condition::Baseline) {
+        let evidence = format!("{count} planned calls");
+        findings.add(SLOW, FindingLevel::Warning, &format!("tool {tool}"), Some(run.condition), &evidence);
     }
     for call in run.calls.iter().filter(|call| call.took >= LONG_CALL) {
         let evidence = format!("{} s", call.took.as_secs());

