@@ -6,6 +6,7 @@ use std::thread::{self, JoinHandle};
 use serde_json::{Value, json};
 
 use crate::agent::outcome;
+use crate::recovery::write;
 use crate::test_dir::{TestDir, until};
 use crate::web::{Endpoint, Server};
 
@@ -74,12 +75,30 @@ fn the_call_of_a_withdrawn_caller_ends_although_it_holds_no_connection() {
 }
 
 #[test]
+fn a_list_that_a_withdrawn_caller_waits_for_is_not_answered() {
+    let slow = "[sources.slow]\ncommand = [\"@source@\", \"faulty\", \"@dir@/open/slow\"]\n@cell@\nrequired = true\n";
+    let bob = "[serve.callers.bob]\ntoken = \"the-token-of-bob\"\nprofile = \"default\"\n";
+    let dir = TestDir::new(&format!("{slow}{bob}"));
+    write(&dir, "slow", "waits");
+    let server = Server::start(&dir);
+    let endpoint = server.endpoint.with_token("the-token-of-bob");
+    let listed = thread::spawn(move || endpoint.modern("tools/list", json!({})).unwrap());
+    until("the source is asked", || !dir.records_of("source.started").is_empty());
+    dir.configure(slow);
+    server.running.says("the configuration is reloaded");
+    let answer = listed.join().unwrap().to_string();
+    assert!(answer.contains("this session has ended, and its open requests with it"), "{answer}");
+    assert_eq!(server.running.end_by(rustix::process::Signal::TERM).0, Some(0));
+}
+
+#[test]
 fn the_calls_under_a_profile_that_is_removed_end_with_it() {
     let profile = "[profiles.rev]\napprove = \"never\"\n";
     let dir = TestDir::new(&format!("{SOURCE}{profile}"));
     let server = Server::of(dir.command(&["serve", "--listen", "127.0.0.1:0", "--profile", "rev"]), &dir);
     let modern = begin(&server.endpoint, "s__hang");
     let mut session = server.endpoint.session(&json!({}));
+    let mut listening = session.listen().unwrap();
     let legacy = thread::spawn(move || session.call("s__hang", &json!({})).unwrap());
     until("both calls", || dir.records_of("call.intent").len() == 2);
 
@@ -87,6 +106,7 @@ fn the_calls_under_a_profile_that_is_removed_end_with_it() {
     server.running.says("the configuration is reloaded");
     assert_ended(modern);
     assert_ended(legacy);
+    assert_eq!(listening.next(), None, "its stream ends, too");
     assert_eq!(server.running.end_by(rustix::process::Signal::TERM).0, Some(0));
 }
 

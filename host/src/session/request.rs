@@ -68,6 +68,7 @@ impl<'a> SessionRequest<'a> {
 
     /// Answers the request in the session itself, or sends it to a source.
     async fn dispatch(self) -> Result<Answer, RpcError> {
+        self.check_session()?;
         match self.method {
             // Rare requests are boxed, so that they add nothing to the size of every call.
             Method::LoggingSetLevel => Box::pin(self.set_level()).await,
@@ -80,6 +81,23 @@ impl<'a> SessionRequest<'a> {
             Method::TasksList => Box::pin(self.list_tasks()).await,
             _ => self.execute().await,
         }
+    }
+
+    /// Refuses a request of a session that has ended, before a source is asked for anything.
+    pub(super) fn check_session(&self) -> Result<(), RpcError> {
+        let ended = self.session.check_not_ended();
+        if let Err(error) = &ended {
+            let kind = match self.method {
+                Method::ToolsCall => ItemKind::Tool,
+                Method::PromptsGet => ItemKind::Prompt,
+                Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => ItemKind::Resource,
+                _ => ItemKind::Source,
+            };
+            let named = if kind == ItemKind::Resource { self.params.uri() } else { self.params.name() };
+            let name = named.and_then(|name| name.read::<String>().ok()).unwrap_or_default();
+            let _ = self.session.record_rejection("session-ended", kind, &name, &error.message);
+        }
+        ended
     }
 
     /// Finds the item that the request is about, and sends the request to its source.
