@@ -195,10 +195,10 @@ impl Session {
         let token = Params::parse(&kind.list_method(), params.clone()).progress_token();
         // Later pages are of the list that the first one began.
         let is_first = params.get("cursor").is_none_or(|cursor| cursor == Json::null());
+        self.current().check_not_ended()?;
         let listed = async {
             loop {
                 let configured = self.current();
-                configured.check_not_ended()?;
                 let page = async {
                     if is_first {
                         configured.renew(kind).await;
@@ -226,13 +226,13 @@ impl Session {
         let (method, configured) = (method.into(), self.current());
         let request = SessionRequest::new(&configured, method, params, peer);
         let log = request.log();
+        if let Err(ended) = request.check_session() {
+            return Answer::from(ended);
+        }
         if request.method != Method::SubscriptionsListen {
             // Boxed, as the compiler limits the nesting of futures, also in programs that embed the broker.
             let answer = self.agent_side.unless_cut(request.handle().boxed().instrument(log)).await;
             return answer.unwrap_or_else(Answer::from);
-        }
-        if let Err(ended) = request.check_session() {
-            return Answer::from(ended);
         }
         // It may stay open for days, and must not keep an old configuration alive.
         let opened = request.into_subscription();
