@@ -88,13 +88,14 @@ fn a_source_that_arrives_after_an_agent_has_subscribed_is_heard_from_then_on() {
             unheard.retain(|method| message["method"] != *method);
         }
         // The source announces a change with each call, as soon as it is subscribed to.
-        until("the source is heard", || {
-            let (id, mut heard) = (agent.send_call("files__echo", &json!({})), false);
+        let mut heard = 0;
+        until("the source is heard, and not the broker alone", || {
+            let id = agent.send_call("files__echo", &json!({}));
             loop {
                 let message = agent.next().unwrap();
-                heard |= message["method"] == "notifications/prompts/list_changed";
+                heard += usize::from(message["method"] == "notifications/prompts/list_changed");
                 if message["id"] == id {
-                    return heard;
+                    return heard > 2;
                 }
             }
         });
