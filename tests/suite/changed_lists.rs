@@ -4,11 +4,9 @@ use serde_json::{Value, json};
 
 use crate::agent::{Agent, Era, outcome};
 use crate::recovery::write;
-use crate::reload::{reload, scripted, unwatched};
+use crate::reload::{CALC, NEVER, reload, scripted, unwatched};
 use crate::test_dir::{TestDir, until};
 use crate::web::{Endpoint, Server};
-
-const CALC: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
 
 /// Returns the configuration of a source that follows its script.
 fn config(more: &str) -> String {
@@ -154,8 +152,7 @@ fn a_list_whose_changes_nobody_announces_is_taken_anew_when_the_agent_lists_agai
 
 #[test]
 fn a_subscription_that_could_announce_more_ends_so_that_the_agent_listens_again() {
-    let never = "[profiles.default]\napprove = \"never\"\n";
-    let dir = TestDir::new(&format!("{never}{}", scripted("one")));
+    let dir = TestDir::new(&format!("{NEVER}{}", scripted("one")));
     write(&dir, "one", "modern");
     write(&dir, "two", "modern prompts");
     let mut agent = unwatched(&dir, Era::Modern);
@@ -163,7 +160,7 @@ fn a_subscription_that_could_announce_more_ends_so_that_the_agent_listens_again(
     let wanted = json!({ "toolsListChanged": true, "promptsListChanged": true });
     let stream = agent.send("subscriptions/listen", json!({ "notifications": wanted }));
     assert_eq!(agent.next().unwrap()["params"]["notifications"], json!({ "toolsListChanged": true }));
-    reload(&dir, &agent.running, &format!("{never}{}{}", scripted("one"), scripted("two")));
+    reload(&dir, &agent.running, &format!("{NEVER}{}{}", scripted("one"), scripted("two")));
     loop {
         let message = agent.next().unwrap();
         assert_ne!(message["method"], "notifications/prompts/list_changed", "it was not acknowledged: {message}");

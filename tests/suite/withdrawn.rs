@@ -5,8 +5,9 @@ use std::thread::{self, JoinHandle};
 
 use serde_json::{Value, json};
 
-use crate::agent::outcome;
+use crate::agent::{Agent, Era, outcome};
 use crate::recovery::write;
+use crate::reload::{CALC, NEVER, reload};
 use crate::test_dir::{TestDir, until};
 use crate::web::{Endpoint, Server};
 
@@ -178,4 +179,24 @@ fn approve_last(dir: &TestDir, asked: usize) {
     assert_eq!(questions.len(), asked);
     let last = questions[asked - 1]["body"]["question"].as_str().unwrap();
     assert_eq!(dir.run(&["approvals", "approve", last]).code, Some(0));
+}
+
+#[test]
+fn a_session_whose_profile_is_removed_ends() {
+    let dir = TestDir::new(&format!("{NEVER}[profiles.other]\napprove = \"never\"\n{CALC}"));
+    let command = dir.command(&["serve", "--stdio", "--no-watch", "--profile", "other"]);
+    let mut agent = Agent::of(command, Era::Legacy, json!({}));
+    assert_eq!(agent.call("calc__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
+    reload(&dir, &agent.running, &format!("{NEVER}{CALC}"));
+    let answer = agent.call("calc__add", &json!({ "a": 1, "b": 2 }), None);
+    assert_eq!(answer["message"], "this session has ended", "{answer}");
+    for method in ["tools/list", "prompts/list", "resources/templates/list", "tasks/list"] {
+        let answer = agent.request(method, json!({}));
+        assert_eq!(answer["error"]["message"], "this session has ended", "{method}: {answer}");
+    }
+    agent.leave();
+    let ended = dir.records_of("run.completed").remove(0);
+    assert_eq!(ended["body"]["error"], "profile `other` was removed from the configuration", "{ended}");
+    assert_eq!(ended["body"]["status"], "interrupted", "{ended}");
+    dir.assert_nothing_left();
 }
