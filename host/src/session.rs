@@ -39,6 +39,7 @@ mod round_trips;
 mod seen_lists;
 mod source_client;
 mod source_questions;
+mod stream_feeds;
 mod subscription_filter;
 mod subscription_streams;
 mod target;
@@ -179,11 +180,12 @@ impl Session {
         self.current().list(kind).await
     }
 
-    /// Returns what this session lists of one kind, as an answer to a request with these parameters. Meanwhile the
-    /// agent gets progress on sources that are being installed, if it listens to progress.
+    /// Returns what this session lists of one kind, as an answer to a request with these parameters. Sources whose lists
+    /// are out of date are asked again. Meanwhile the agent gets progress on sources that are being installed, if it
+    /// listens to progress.
     ///
     /// # Errors
-    /// As for [`list`](Self::list).
+    /// As for [`list`](Self::list), and if the session has ended.
     #[doc(hidden)]
     pub async fn list_for(
         &self,
@@ -191,11 +193,30 @@ impl Session {
         params: &Json,
         peer: Arc<dyn AgentPeer>,
     ) -> Result<ListPage, RpcError> {
-        let configured = self.current();
         let token = Params::parse(&kind.list_method(), params.clone()).progress_token();
-        configured
-            .report_installations_during(token, &*peer, |source| configured.uses(source), configured.list(kind))
-            .await
+        // Later pages are of the list that the first one began.
+        let is_first = params.get("cursor").is_none_or(|cursor| cursor == Json::null());
+        self.current().check_not_ended()?;
+        let listed = async {
+            loop {
+                let configured = self.current();
+                let page = async {
+                    if is_first {
+                        configured.renew(kind).await;
+                    }
+                    configured.list(kind).await
+                };
+                let page = configured
+                    .report_installations_during(token.clone(), &*peer, |source| configured.uses(source), page)
+                    .await;
+                // A list that another configuration overtook would never be corrected.
+                if Arc::ptr_eq(&configured, &self.current()) {
+                    return page;
+                }
+            }
+        };
+        // Boxed, as the compiler limits the nesting of futures.
+        self.agent_side.unless_cut(listed.boxed()).await?
     }
 
     /// Answers a request of any method: the one entry for what an agent asks. `params` are as received, in full. The
@@ -206,9 +227,13 @@ impl Session {
         let (method, configured) = (method.into(), self.current());
         let request = SessionRequest::new(&configured, method, params, peer);
         let log = request.log();
+        if let Err(ended) = request.check_session() {
+            return Answer::from(ended);
+        }
         if request.method != Method::SubscriptionsListen {
             // Boxed, as the compiler limits the nesting of futures, also in programs that embed the broker.
-            return self.agent_side.unless_cut(request.handle().boxed().instrument(log)).await;
+            let answer = self.agent_side.unless_cut(request.handle().boxed().instrument(log)).await;
+            return answer.unwrap_or_else(Answer::from);
         }
         // It may stay open for days, and must not keep an old configuration alive.
         let opened = request.into_subscription();
@@ -231,7 +256,11 @@ impl Session {
     #[doc(hidden)]
     pub fn attach(&self, peer: Arc<dyn AgentPeer>) {
         self.agent_side.sink.open(peer);
+        if self.ended() {
+            return;
+        }
         let configured = self.current();
+        // Does nothing if another configuration overtakes it, which does the same.
         tokio::spawn(async move { configured.follow_lists().await });
     }
 

@@ -24,6 +24,7 @@ mod cases;
 mod cedar;
 mod cell_network;
 mod cells;
+mod changed_lists;
 mod compiled_plugins;
 mod completions;
 mod components;

@@ -134,6 +134,21 @@ fn a_member_of_a_group_whose_definition_is_quarantined_is_not_called() {
 }
 
 #[test]
+fn what_a_person_accepts_reaches_the_sessions_that_are_open() {
+    let dir = TestDir::new(&config(""));
+    let pinned = pin(&dir, "bad__obey", "quarantined");
+    let mut agent = Agent::alone(&dir, Era::Legacy);
+    assert_eq!(listed(&mut agent, "prompts/list"), ["bad__greet"]);
+    accept(&dir, &[&pinned]);
+    while agent.next().unwrap()["method"] != "notifications/prompts/list_changed" {}
+    let prompts = agent.request("prompts/list", json!({}))["result"]["prompts"].clone();
+    assert_eq!(prompts.as_array().unwrap().len(), 2, "{prompts}");
+    let got = agent.request("prompts/get", json!({ "name": "bad__obey" }));
+    assert!(got["result"].is_object(), "{got}");
+    agent.leave();
+}
+
+#[test]
 fn a_tool_that_is_quarantined_during_a_session_is_unknown_from_then_on() {
     let dir = TestDir::new(&config("discovery = \"live\""));
     let mut agent = Agent::alone(&dir, Era::Legacy);

@@ -189,3 +189,48 @@ fn a_modern_source_tells_of_no_resource_that_the_agent_does_not_watch() {
         agent.leave();
     }
 }
+
+#[test]
+fn a_resource_whose_new_subscription_waits_for_a_person_holds_up_no_other_and_is_told_of_afterwards() {
+    let [a, other] = ["portcullis://far/mem://a", "portcullis://far/mem://t/other"];
+    let ask = ["*mem://a", "*t/loud"].map(|tool| format!("{{ tool = \"{tool}\", method = \"resources/subscribe\" }}"));
+    let asks = ask.join(", ");
+    let asking = format!("policies = [{{ plugin = \"builtin:rules\", settings = {{ ask = [{asks}] }} }}]\n{CONFIG}");
+    let dir = TestDir::new(CONFIG);
+    let server = Server::start(&dir);
+    let mut legacy = server.endpoint.session(&json!({}));
+    let mut heard = legacy.listen().unwrap();
+    for uri in [a, LOUD] {
+        legacy.send("resources/subscribe", json!({ "uri": uri })).unwrap().answer().unwrap();
+        assert_eq!(changed(&mut heard), uri);
+    }
+    dir.configure(&asking);
+    server.running.says("the configuration is reloaded");
+    let questions = || dir.records_of("call.asked");
+    until("a person is asked about both", || questions().len() == 2);
+    // The source announces a change of the loud one, too.
+    legacy.send("resources/subscribe", json!({ "uri": other })).unwrap().answer().unwrap();
+    assert_eq!(changed(&mut heard), other, "nobody has agreed to the loud one again");
+    for question in questions() {
+        let question = question["body"]["question"].as_str().unwrap().to_owned();
+        assert_eq!(dir.run(&["approvals", "approve", &question]).code, Some(0));
+    }
+    while changed(&mut heard) != LOUD {}
+    assert_eq!(server.running.end_by(rustix::process::Signal::TERM).0, Some(0));
+}
+
+#[test]
+fn a_subscription_at_a_modern_source_for_which_there_is_no_room_is_refused() {
+    let dir = TestDir::new(&CONFIG.replace("\"full\"", "\"watched\""));
+    let mut legacy = agent(&dir, Era::Legacy);
+    let subscribe = |number| json!({ "uri": format!("portcullis://far/mem://{number}") });
+    for number in 0..64 {
+        let answer = legacy.request("resources/subscribe", subscribe(number));
+        assert_eq!(answer["result"], json!({}), "{number}: {answer}");
+    }
+    let refused = legacy.request("resources/subscribe", subscribe(64));
+    assert!(refused["error"]["message"].as_str().unwrap().contains("unsubscribe from one"), "{refused}");
+    assert_eq!(legacy.request("resources/unsubscribe", subscribe(7))["result"], json!({}));
+    assert_eq!(legacy.request("resources/subscribe", subscribe(64))["result"], json!({}));
+    legacy.leave();
+}

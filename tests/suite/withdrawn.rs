@@ -5,7 +5,9 @@ use std::thread::{self, JoinHandle};
 
 use serde_json::{Value, json};
 
-use crate::agent::outcome;
+use crate::agent::{Agent, Era, outcome};
+use crate::recovery::write;
+use crate::reload::{CALC, NEVER, reload};
 use crate::test_dir::{TestDir, until};
 use crate::web::{Endpoint, Server};
 
@@ -74,12 +76,30 @@ fn the_call_of_a_withdrawn_caller_ends_although_it_holds_no_connection() {
 }
 
 #[test]
+fn a_list_that_a_withdrawn_caller_waits_for_is_not_answered() {
+    let slow = "[sources.slow]\ncommand = [\"@source@\", \"faulty\", \"@dir@/open/slow\"]\n@cell@\nrequired = true\n";
+    let bob = "[serve.callers.bob]\ntoken = \"the-token-of-bob\"\nprofile = \"default\"\n";
+    let dir = TestDir::new(&format!("{slow}{bob}"));
+    write(&dir, "slow", "waits");
+    let server = Server::start(&dir);
+    let endpoint = server.endpoint.with_token("the-token-of-bob");
+    let listed = thread::spawn(move || endpoint.modern("tools/list", json!({})).unwrap());
+    until("the source is asked", || !dir.records_of("source.started").is_empty());
+    dir.configure(slow);
+    server.running.says("the configuration is reloaded");
+    let answer = listed.join().unwrap().to_string();
+    assert!(answer.contains("this session has ended, and its open requests with it"), "{answer}");
+    assert_eq!(server.running.end_by(rustix::process::Signal::TERM).0, Some(0));
+}
+
+#[test]
 fn the_calls_under_a_profile_that_is_removed_end_with_it() {
     let profile = "[profiles.rev]\napprove = \"never\"\n";
     let dir = TestDir::new(&format!("{SOURCE}{profile}"));
     let server = Server::of(dir.command(&["serve", "--listen", "127.0.0.1:0", "--profile", "rev"]), &dir);
     let modern = begin(&server.endpoint, "s__hang");
     let mut session = server.endpoint.session(&json!({}));
+    let mut listening = session.listen().unwrap();
     let legacy = thread::spawn(move || session.call("s__hang", &json!({})).unwrap());
     until("both calls", || dir.records_of("call.intent").len() == 2);
 
@@ -87,6 +107,7 @@ fn the_calls_under_a_profile_that_is_removed_end_with_it() {
     server.running.says("the configuration is reloaded");
     assert_ended(modern);
     assert_ended(legacy);
+    assert_eq!(listening.next(), None, "its stream ends, too");
     assert_eq!(server.running.end_by(rustix::process::Signal::TERM).0, Some(0));
 }
 
@@ -158,4 +179,24 @@ fn approve_last(dir: &TestDir, asked: usize) {
     assert_eq!(questions.len(), asked);
     let last = questions[asked - 1]["body"]["question"].as_str().unwrap();
     assert_eq!(dir.run(&["approvals", "approve", last]).code, Some(0));
+}
+
+#[test]
+fn a_session_whose_profile_is_removed_ends() {
+    let dir = TestDir::new(&format!("{NEVER}[profiles.other]\napprove = \"never\"\n{CALC}"));
+    let command = dir.command(&["serve", "--stdio", "--no-watch", "--profile", "other"]);
+    let mut agent = Agent::of(command, Era::Legacy, json!({}));
+    assert_eq!(agent.call("calc__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
+    reload(&dir, &agent.running, &format!("{NEVER}{CALC}"));
+    let answer = agent.call("calc__add", &json!({ "a": 1, "b": 2 }), None);
+    assert_eq!(answer["message"], "this session has ended", "{answer}");
+    for method in ["tools/list", "prompts/list", "resources/templates/list", "tasks/list"] {
+        let answer = agent.request(method, json!({}));
+        assert_eq!(answer["error"]["message"], "this session has ended", "{method}: {answer}");
+    }
+    agent.leave();
+    let ended = dir.records_of("run.completed").remove(0);
+    assert_eq!(ended["body"]["error"], "profile `other` was removed from the configuration", "{ended}");
+    assert_eq!(ended["body"]["status"], "interrupted", "{ended}");
+    dir.assert_nothing_left();
 }

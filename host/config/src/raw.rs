@@ -127,7 +127,7 @@ pub(super) struct RawBroker {
     /// The longest time that a question waits for a person before the call is denied, such as "5m" (the default).
     pub ask_timeout: Option<Located<String>>,
     /// The largest message that is read, from "1MiB" to "1GiB". A larger one fails its call, and the error states its
-    /// size. A result takes at most twice its size in memory. Default: "64MiB".
+    /// size. A result takes at most twice its size in memory. A change takes effect at the next start. Default: "64MiB".
     pub max_message: Option<Located<String>>,
     /// The files with the public keys that sign plugins, in PEM, such as "keys/plugins.pub". If there are any, a plugin
     /// or component of a file or a registry is loaded only if one of them has signed it, by `portcullis plugin sign` or
@@ -170,10 +170,12 @@ pub(super) struct RawServe {
     pub listen: Option<Located<String>>,
     /// The bearer token that callers need. Default: a generated token in the data folder.
     pub token: Option<Located<RawValue>>,
-    /// Host names that a request may carry in `Host`, in addition to loopback names and the listen address.
+    /// Host names that a request may carry in `Host`, in addition to loopback names and the listen address. Each with its
+    /// port if that is not the one of `listen`, such as "localhost:9000" for a tunnel.
     #[serde(default)]
     pub hosts: Vec<Located<String>>,
-    /// Web origins from which requests are accepted, such as "https://app.example.com".
+    /// Web origins from which requests are accepted, such as "https://app.example.com". Their pages may read the answers,
+    /// and are told so when they ask beforehand (CORS).
     #[serde(default)]
     pub origins: Vec<Located<String>>,
     /// Callers that have a token and a profile of their own, by name.

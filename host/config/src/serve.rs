@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 
 use portcullis_core::name::ProfileName;
 use portcullis_core::secret::ConfigValue;
@@ -21,7 +22,8 @@ pub struct ServeConfig {
     pub listen: SocketAddr,
     /// The bearer token that callers need, or `None` for the generated one in the data folder.
     pub token: Option<ConfigValue>,
-    /// Host names that a request may carry in `Host`, in addition to loopback names and the listen address.
+    /// Host names that a request may carry in `Host`, in addition to loopback names and the listen address. Each with its
+    /// port if that is not the one of `listen`.
     pub hosts: Vec<String>,
     /// Web origins from which requests are accepted.
     pub origins: Vec<String>,
@@ -62,9 +64,10 @@ pub(super) fn serve(
     let hosts = raw.hosts.iter().filter_map(|at| {
         let problem = || {
             UnlocatedProblem::new(at.span(), format!("{:?} is not a host name", at.as_str()))
-                .help("write the name alone, without scheme, port or wildcard, like \"broker.example.com\"")
+                .help("write the name without scheme or wildcard, like \"broker.example.com\"; with the port if it is not that of \
+                       `listen`, like \"localhost:9000\"")
         };
-        problems.keep(if portcullis_net::egress::is_host(at) { Ok(at.to_ascii_lowercase()) } else { Err(problem()) })
+        problems.keep(if is_name(at) { Ok(at.to_ascii_lowercase()) } else { Err(problem()) })
     });
     let hosts = hosts.collect();
     let origins = raw.origins.iter().filter_map(|at| problems.keep(origin(at))).collect();
@@ -85,6 +88,13 @@ pub(super) fn serve(
         metrics_token,
         dangerous_no_token,
     }
+}
+
+/// Reports whether a text is a host name, or one with a port.
+fn is_name(text: &str) -> bool {
+    let is_port = |port: &str| port.parse::<NonZeroU16>().is_ok_and(|number| number.to_string() == port);
+    let name = text.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(text, |(name, _)| name);
+    portcullis_net::egress::is_host(name)
 }
 
 /// Validates a web origin, in the form in which browsers send it.

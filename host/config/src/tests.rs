@@ -105,6 +105,28 @@ fn sizes_durations_and_hosts_read_as_written() {
 }
 
 #[test]
+fn a_name_under_which_the_front_is_called_may_have_a_port() {
+    let with =
+        |name: &str| parse(&format!("[sources.a]\ncomponent = \"builtin:calculator\"\n[serve]\nhosts = [\"{name}\"]"));
+    for name in ["broker.example.com", "LOCALHOST:9000", "192.0.2.1:80", "[::1]:9000", "[::1]"] {
+        assert_eq!(with(name).unwrap().serve.hosts, [name.to_ascii_lowercase()]);
+    }
+    for name in [
+        "https://broker.example.com",
+        "*.example.com",
+        "localhost:",
+        "localhost:0",
+        "localhost:+80",
+        "localhost:99999",
+        ":80",
+        "a b",
+    ] {
+        let error = with(name).unwrap_err().to_string();
+        assert!(error.contains("is not a host name"), "{name}: {error}");
+    }
+}
+
+#[test]
 fn a_file_that_is_missing_long_or_no_text_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("portcullis.toml");

@@ -285,11 +285,7 @@ fn differing_tables(before: &Context, after: &Context) -> BTreeSet<String> {
     };
     let differ = |role: &str| loaded(before, role) != loaded(after, role);
     let tables = [
-        (
-            "[broker]",
-            (old.ask_timeout, old.max_message, &old.plugin_keys)
-                != (new.ask_timeout, new.max_message, &new.plugin_keys),
-        ),
+        ("[broker]", (old.ask_timeout, &old.plugin_keys) != (new.ask_timeout, &new.plugin_keys)),
         ("[serve]", old.serve != new.serve),
         ("[ledger]", old.ledger != new.ledger),
         ("[[policies]]", old.policies != new.policies || differ("policy")),
@@ -320,12 +316,16 @@ fn as_started(mut config: Config, started: &Config) -> Result<(Config, Vec<&'sta
     let ServeConfig { token, callers, people, metrics_token, .. } = config.serve.clone();
     let serve = ServeConfig { token, callers, people, metrics_token, ..started.serve.clone() };
     let differs = [
+        ("`max-message` of [broker]", config.max_message != started.max_message),
         ("[serve]", config.serve != serve),
         ("[questions]", config.questions != started.questions),
         ("[telemetry]", config.telemetry != started.telemetry),
         ("`witnesses` of [ledger]", config.ledger.witnesses != started.ledger.witnesses),
     ];
     let differing = differs.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect();
+    config.max_message = started.max_message;
+    let sources = config.sources.values_mut().chain(config.disabled.values_mut());
+    sources.for_each(|source| source.max_message = started.max_message);
     config.serve = serve;
     config.questions.clone_from(&started.questions);
     config.telemetry.clone_from(&started.telemetry);

@@ -67,6 +67,9 @@ pub(crate) trait FrontSession: Send + Sync {
         peer: Arc<dyn AgentPeer>,
     ) -> BoxFuture<'a, Result<ListPage, RpcError>>;
 
+    /// See [`Session::list`]: the tools as they were listed last.
+    fn listed_tools(&self) -> BoxFuture<'_, Result<Arc<[Json]>, RpcError>>;
+
     /// See [`Session::request`]: dropping the future cancels the call.
     fn request<'a>(&'a self, method: &'a Method, params: Json, peer: Arc<dyn AgentPeer>) -> BoxFuture<'a, Answer>;
 
@@ -146,6 +149,10 @@ impl FrontSession for Session {
         peer: Arc<dyn AgentPeer>,
     ) -> BoxFuture<'a, Result<ListPage, RpcError>> {
         Box::pin(Self::list_for(self, kind, params, peer))
+    }
+
+    fn listed_tools(&self) -> BoxFuture<'_, Result<Arc<[Json]>, RpcError>> {
+        Box::pin(async move { Ok(Self::list(self, ItemKind::Tool).await?.items) })
     }
 
     fn request<'a>(&'a self, method: &'a Method, params: Json, peer: Arc<dyn AgentPeer>) -> BoxFuture<'a, Answer> {

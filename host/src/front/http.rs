@@ -1,7 +1,8 @@
 //! The HTTP front: streamable HTTP at `/mcp`, with session ids in the legacy era and without them in the modern one.
 //!
 //! A request is checked in a fixed order: `Host`, path, `Origin`, caller, method, headers, body. The first check that
-//! fails gives the answer. Specification: MCP 2025-11-25 and 2026-07-28, "Streamable HTTP".
+//! fails gives the answer. A page of a listed origin that asks beforehand what it may send (CORS) is answered after the
+//! first check. Specification: MCP 2025-11-25 and 2026-07-28, "Streamable HTTP".
 
 mod activity;
 mod admission;
@@ -274,13 +275,17 @@ async fn handle(
     mut in_progress: RequestInProgress,
     request: Request,
 ) -> hyper::Response<AnswerBody> {
-    let response = route(&shared, &mut in_progress, request).await.unwrap_or_else(|refusal| {
+    let origin = shared.guard.listed_origin(request.headers());
+    let mut response = route(&shared, &mut in_progress, request).await.unwrap_or_else(|refusal| {
         if let Some(reason) = refusal.reason {
             tracing::debug!(%peer, reason, "rejected a request at the HTTP front");
             shared.backend.rejected(reason, peer.ip());
         }
         refusal.into_response()
     });
+    if let Some(origin) = origin {
+        RequestGuard::let_read(origin, response.headers_mut());
+    }
     if events::is_stream(&response) {
         in_progress.streams(&shared.streams);
     }
@@ -294,6 +299,9 @@ async fn route(
 ) -> Result<Response, HttpRefusal> {
     let (parts, body) = request.into_parts();
     shared.guard.check_host(&parts)?;
+    if let Some(answer) = shared.guard.preflight(&parts) {
+        return Ok(answer);
+    }
     match parts.uri.path() {
         HEALTH_PATH => {
             return Ok(match shared.backend.refuses_calls() {

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{Mutex, Notify, mpsc};
 
 use super::backend::{Backend, FrontSession};
-use crate::agent::{Agent, AgentPeer, Elicitation};
+use crate::agent::{Agent, AgentPeer, Elicitation, NoAgent};
 use crate::gate::{AnswerResult, GivenAnswer, InboxError};
 use crate::item::ItemKind;
 use crate::name::ProfileName;
@@ -120,6 +120,10 @@ impl FrontSession for FakeBroker {
             let items = [ECHO, slow].into_iter().map(|tool| Json::parse(tool).unwrap()).collect();
             Ok(ListPage { items, ttl_ms: 0, public: false, other_members: None })
         })
+    }
+
+    fn listed_tools(&self) -> BoxFuture<'_, Result<Arc<[Json]>, RpcError>> {
+        Box::pin(async move { Ok(self.list(ItemKind::Tool, &Json::empty_object(), Arc::new(NoAgent)).await?.items) })
     }
 
     fn notified(&self, notification: &Notification) {

@@ -33,12 +33,13 @@ pub(super) struct ChangeReceiver {
 
 impl ChangeReceiver {
     /// Returns a receiver for a stream, or for the legacy agent of the session. It keeps `unacknowledged` until the source
-    /// has acknowledged.
+    /// has acknowledged. Then it announces `missed`: the changes that may have come since an earlier subscription.
     pub(super) fn new(
         session: &ConfiguredSession,
         upstream: &Arc<Upstream>,
         stream: Option<ChangeStream>,
         unacknowledged: Option<mpsc::Sender<Infallible>>,
+        missed: Vec<Notification>,
     ) -> Self {
         Self {
             target: ChangeTarget {
@@ -50,7 +51,7 @@ impl ChangeReceiver {
             changes: ChangeThrottle::default(),
             unacknowledged: Mutex::new(unacknowledged),
             open_since: Mutex::default(),
-            missed: Mutex::default(),
+            missed: Mutex::new(missed),
         }
     }
 

@@ -28,7 +28,7 @@ use crate::config::ProfileConfig;
 use crate::context::Context;
 use crate::item::{ItemKind, recorded_uri};
 use crate::ledger::{self, Event, EventBody};
-use crate::protocol::{Answer, RpcError};
+use crate::protocol::RpcError;
 use crate::source::{NoClient, SourceClient};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -90,15 +90,14 @@ impl AgentState {
     }
 
     /// Returns the result of a request, or why there is none if the requests of the session are dropped.
-    pub(super) async fn unless_cut(&self, request: impl Future<Output = Answer>) -> Answer {
+    pub(super) async fn unless_cut<T>(&self, request: impl Future<Output = T>) -> Result<T, RpcError> {
         let mut cut = self.cut.subscribe();
         tokio::select! {
             biased;
-            answer = request => answer,
             _ = cut.wait_for(|cut| *cut) => {
-                let error = RpcError::new(RpcError::INVALID_REQUEST, "this session has ended, and its open requests with it");
-                Answer::from(error)
+                Err(RpcError::new(RpcError::INVALID_REQUEST, "this session has ended, and its open requests with it"))
             }
+            answer = request => Ok(answer),
         }
     }
 
@@ -180,6 +179,23 @@ impl ConfiguredSession {
             carried: Mutex::new(carried.map(Arc::new)),
             discovery: Mutex::default(),
         })
+    }
+
+    /// Checks that the run has not ended. The error of one that could not begin says why.
+    pub(super) fn check_not_ended(&self) -> Result<(), RpcError> {
+        if !self.agent_side.ended() {
+            return Ok(());
+        }
+        let failed = self.lock_tools().get().and_then(|tools| tools.as_ref().err().cloned());
+        Err(failed.unwrap_or_else(|| RpcError::new(RpcError::INVALID_REQUEST, "this session has ended")))
+    }
+
+    /// Asks those sources again, or has them asked, whose list of a kind is out of date.
+    pub(super) async fn renew(&self, kind: ItemKind) {
+        match kind {
+            ItemKind::Tool => self.refresh_outdated().await,
+            _ => self.expire_old(kind),
+        }
     }
 
     pub(super) async fn list(&self, kind: ItemKind) -> Result<ListPage, RpcError> {

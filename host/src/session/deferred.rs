@@ -126,13 +126,19 @@ impl ConfiguredSession {
 }
 
 impl SessionRequest<'_> {
+    /// Returns the session's tools as a modern agent gets them that lists again.
+    async fn listed_anew(&self) -> Result<Arc<SessionCatalog>, RpcError> {
+        self.session.refresh_outdated().await;
+        self.listed().await
+    }
+
     /// Answers a call where tools are deferred: of one of the three tools, or of any other by its own name.
     pub(super) async fn call_deferred(self) -> Result<Answer, RpcError> {
         let arguments = self.params.arguments();
         let name = self.params.name().and_then(|name| name.read::<String>().ok());
         match name.as_deref() {
-            Some(FIND) => Ok(answer(find(&*self.listed().await?, arguments).await)),
-            Some(DESCRIBE) => Ok(answer(describe(&*self.listed().await?, arguments))),
+            Some(FIND) => Ok(answer(find(&*self.listed_anew().await?, arguments).await)),
+            Some(DESCRIBE) => Ok(answer(describe(&*self.listed_anew().await?, arguments))),
             Some(CALL) => self.inner()?.execute().await,
             _ => self.execute().await,
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
 use serde_json::json;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::list_records::ListRecorder;
 use crate::call::Cause;
@@ -22,7 +22,7 @@ use crate::source::{SourceClient, SourceError};
 
 /// The longest time that a session waits for a source that it can begin without: an interpreter has started by then,
 /// and no agent has given up.
-const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The items of one kind that a source has listed.
 #[derive(Debug, Clone)]
@@ -30,6 +30,8 @@ pub(super) struct ListedItems {
     pub(super) offer: OfferedItems,
     /// The result of discovery, if the items are tools.
     pub(super) discovered: Option<DiscoveredSource>,
+    /// The time at which the source listed them.
+    pub(super) at: Instant,
     /// True if the source listed these to an earlier session, and has not answered this one.
     pub(super) old: bool,
 }
@@ -91,6 +93,7 @@ async fn ask(
     let before = before.map(|discovered| ListedItems {
         offer: discovered.tools.clone(),
         discovered: Some(discovered),
+        at: Instant::now(),
         old: true,
     });
     let mut listed = question(upstream, client, kind);
@@ -126,10 +129,12 @@ pub(super) fn question(
     let (upstream, client) = (Arc::clone(upstream), Arc::clone(client));
     Box::pin(async move {
         if kind != ItemKind::Tool {
-            return Ok(ListedItems { offer: upstream.list(&client, kind).await?, discovered: None, old: false });
+            let offer = upstream.list(&client, kind).await?;
+            return Ok(ListedItems { offer, discovered: None, at: Instant::now(), old: false });
         }
         let discovered = upstream.discover(&client).await?;
-        Ok(ListedItems { offer: discovered.tools.clone(), discovered: Some(discovered), old: false })
+        let offer = discovered.tools.clone();
+        Ok(ListedItems { offer, discovered: Some(discovered), at: Instant::now(), old: false })
     })
 }
 

@@ -71,16 +71,17 @@ impl ConfiguredSession {
     /// Takes over from the configuration before: subscribes again for a legacy agent, and tells the agent which of the
     /// lists that it was shown are different now.
     pub(super) fn continue_from_earlier(self: &Arc<Self>) {
-        let followed = self.agent_side.upstream_subscriptions.end_all();
+        let followed = self.agent_side.upstream_subscriptions.interrupt();
         if !followed.is_empty() {
             let me = Arc::clone(self);
             tokio::spawn(async move { me.follow_again(followed).await });
         }
         let (me, carried) = (Arc::clone(self), self.carried.lock().clone());
-        let Some(carried) = carried else { return };
         tokio::spawn(async move {
-            me.notify_all_differences(&carried).await;
-            me.carried.lock().take();
+            if let Some(carried) = carried {
+                me.notify_all_differences(&carried).await;
+                me.carried.lock().take();
+            }
             if me.agent_side.agent.era == Era::Legacy && me.agent_side.sink.now().is_some() {
                 me.follow_lists().await;
             }
@@ -108,5 +109,78 @@ impl Drop for ConfiguredSession {
                 upstream.source.end_session(&self.caller.session);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+    use std::sync::mpsc;
+
+    use portcullis_jail::Launcher;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::agent::NoAgent;
+    use crate::broker::Broker;
+    use crate::config::{Config, ConfigBuilder, SourceTable};
+    use crate::protocol::Json;
+    use crate::source::NativeSource;
+    use crate::source::testing::{ScriptedServer, answering};
+    use crate::sync::Mutex;
+
+    /// Returns a legacy server with one prompt, which it lists when `wait` returns.
+    fn prompting(wait: impl Fn() + Send + Sync + 'static) -> impl NativeSource {
+        ScriptedServer(move |request: &Value| {
+            let result = match request["method"].as_str().unwrap_or_default() {
+                "initialize" => Some(json!({
+                    "protocolVersion": request["params"]["protocolVersion"],
+                    "capabilities": { "tools": {}, "prompts": {} },
+                    "serverInfo": { "name": "prompting", "version": "1" },
+                })),
+                "tools/list" => Some(json!({ "tools": [] })),
+                "prompts/list" => {
+                    wait();
+                    Some(json!({ "prompts": [{ "name": "greet" }] }))
+                }
+                _ => None,
+            };
+            answering(request, result)
+        })
+    }
+
+    // One thread waits for the reload.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn a_list_that_a_reload_overtakes_is_that_of_the_configuration_in_force() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = |sources: &[&str]| {
+            let builder = Config::builder(folder.path());
+            let all = sources
+                .iter()
+                .fold(builder, |builder: ConfigBuilder, name| builder.source(name, SourceTable::native(name)));
+            all.build().unwrap()
+        };
+        let (asked, is_asked) = mpsc::channel();
+        let (go, goes) = mpsc::channel::<()>();
+        let goes = Mutex::new(goes);
+        let slow = prompting(move || {
+            let _ = asked.send(());
+            // Once nobody can say it, it goes on as well.
+            let _ = goes.lock().recv();
+        });
+        let broker = Broker::builder(config(&["slow", "more"]), Launcher::SelfExec);
+        let broker = broker.source("slow", slow).source("more", prompting(|| {})).build().await.unwrap();
+        let session = broker.open_session(&"default".parse().unwrap(), &"me".parse().unwrap(), "test").await.unwrap();
+        let listing = tokio::spawn({
+            let session = Arc::clone(&session);
+            async move { session.list_for(ItemKind::Prompt, &Json::empty_object(), Arc::new(NoAgent)).await }
+        });
+        tokio::task::spawn_blocking(move || is_asked.recv()).await.unwrap().unwrap();
+        broker.reload(config(&["slow"])).await.unwrap();
+        drop(go);
+        let listed = listing.await.unwrap().unwrap();
+        assert_eq!(listed.items.len(), 1, "{:?}", listed.items);
+        broker.shutdown().await;
     }
 }

@@ -204,6 +204,11 @@ impl SessionCatalog {
         result.is_some_and(|result| result.listed.as_ref().map_or(true, |listed| listed.old))
     }
 
+    /// Reports whether the source of a result has given a list.
+    pub(super) fn has_listed(&self, result: &ListResult) -> bool {
+        self.answered.iter().any(|before| before.is_of(&result.upstream.config.name) && before.listed.is_ok())
+    }
+
     /// Returns the sources that could not be discovered.
     pub(super) fn absent(&self) -> impl Iterator<Item = &Arc<Upstream>> {
         self.answered.iter().filter(|result| result.listed.is_err()).map(|result| &result.upstream)

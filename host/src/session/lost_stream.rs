@@ -80,8 +80,17 @@ mod tests {
         assert_eq!([days, short, short].map(|open| backoff.after(open).as_secs()), [1, 2, 4]);
     }
 
-    /// Returns a modern server whose first stream of changes is lost with its connection. It announces nothing.
-    fn forgetful() -> impl NativeSource {
+    /// The way in which a server ends its first stream of changes.
+    #[derive(Debug, Clone, Copy)]
+    enum End {
+        /// With its connection.
+        Lost,
+        /// In good order, as before a restart.
+        Completed,
+    }
+
+    /// Returns a modern server whose first stream of changes ends. It announces nothing.
+    fn forgetful(end: End) -> impl NativeSource {
         let streams = AtomicU32::new(0);
         ScriptedServer(move |request: &serde_json::Value| {
             let id = &request["id"];
@@ -99,7 +108,10 @@ mod tests {
                     let meta = json!({ "io.modelcontextprotocol/subscriptionId": id });
                     let params = json!({ "notifications": request["params"]["notifications"], "_meta": meta });
                     let method = "notifications/subscriptions/acknowledged";
-                    let end = (streams.fetch_add(1, Ordering::SeqCst) == 0).then(|| json!(null));
+                    let end = (streams.fetch_add(1, Ordering::SeqCst) == 0).then(|| match end {
+                        End::Lost => json!(null),
+                        End::Completed => json!({ "id": id, "result": { "resultType": "complete" } }),
+                    });
                     return [json!({ "method": method, "params": params })].into_iter().chain(end).collect();
                 }
                 _ => None,
@@ -132,27 +144,30 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn what_may_have_changed_while_a_stream_was_lost_counts_as_changed() {
-        let folder = tempfile::tempdir().unwrap();
-        let source = SourceTable::native("forgetful");
-        let config = Config::builder(folder.path()).source("far", source).build().unwrap();
-        let broker = Broker::builder(config, Launcher::SelfExec).source("forgetful", forgetful());
-        let broker = broker.build().await.unwrap();
-        let session = broker.open_session(&"default".parse().unwrap(), &"me".parse().unwrap(), "test").await.unwrap();
-        let (heard, mut hears) = mpsc::unbounded_channel();
-        let uri = "portcullis://far/mem://a";
-        let wanted = json!({ "notifications": { "promptsListChanged": true, "resourceSubscriptions": [uri] } });
-        let listening = tokio::spawn({
-            let session = Arc::clone(&session);
-            let peer: Arc<dyn AgentPeer> = Arc::new(Listening(heard));
-            async move { session.request("subscriptions/listen", Json::of(&wanted), peer).await }
-        });
-        let mut next = async || hears.recv().await.unwrap();
-        assert_eq!(next().await.method, Method::NotificationsSubscriptionsAcknowledged);
-        assert_eq!(next().await.method, Method::NotificationsPromptsListChanged);
-        let updated = next().await;
-        assert_eq!(updated.method, Method::NotificationsResourcesUpdated);
-        assert_eq!(updated.params.unwrap().get_str("uri").as_deref(), Some(uri));
-        listening.abort();
-        broker.shutdown().await;
+        for end in [End::Lost, End::Completed] {
+            let folder = tempfile::tempdir().unwrap();
+            let source = SourceTable::native("forgetful");
+            let config = Config::builder(folder.path()).source("far", source).build().unwrap();
+            let broker = Broker::builder(config, Launcher::SelfExec).source("forgetful", forgetful(end));
+            let broker = broker.build().await.unwrap();
+            let session =
+                broker.open_session(&"default".parse().unwrap(), &"me".parse().unwrap(), "test").await.unwrap();
+            let (heard, mut hears) = mpsc::unbounded_channel();
+            let uri = "portcullis://far/mem://a";
+            let wanted = json!({ "notifications": { "promptsListChanged": true, "resourceSubscriptions": [uri] } });
+            let listening = tokio::spawn({
+                let session = Arc::clone(&session);
+                let peer: Arc<dyn AgentPeer> = Arc::new(Listening(heard));
+                async move { session.request("subscriptions/listen", Json::of(&wanted), peer).await }
+            });
+            let mut next = async || hears.recv().await.unwrap();
+            assert_eq!(next().await.method, Method::NotificationsSubscriptionsAcknowledged);
+            assert_eq!(next().await.method, Method::NotificationsPromptsListChanged, "{end:?}");
+            let updated = next().await;
+            assert_eq!(updated.method, Method::NotificationsResourcesUpdated);
+            assert_eq!(updated.params.unwrap().get_str("uri").as_deref(), Some(uri));
+            listening.abort();
+            broker.shutdown().await;
+        }
     }
 }

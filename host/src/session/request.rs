@@ -82,6 +82,23 @@ impl<'a> SessionRequest<'a> {
         }
     }
 
+    /// Refuses a request of a session that has ended, before a source is asked for anything.
+    pub(super) fn check_session(&self) -> Result<(), RpcError> {
+        let ended = self.session.check_not_ended();
+        if let Err(error) = &ended {
+            let kind = match self.method {
+                Method::ToolsCall => ItemKind::Tool,
+                Method::PromptsGet => ItemKind::Prompt,
+                Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => ItemKind::Resource,
+                _ => ItemKind::Source,
+            };
+            let named = if kind == ItemKind::Resource { self.params.uri() } else { self.params.name() };
+            let name = named.and_then(|name| name.read::<String>().ok()).unwrap_or_default();
+            let _ = self.session.record_rejection("session-ended", kind, &name, &error.message);
+        }
+        ended
+    }
+
     /// Finds the item that the request is about, and sends the request to its source.
     pub(super) async fn execute(mut self) -> Result<Answer, RpcError> {
         let target = self.target().await?;

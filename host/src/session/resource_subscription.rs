@@ -2,7 +2,7 @@
 
 use super::listing::VisibleItem;
 use super::request::SessionRequest;
-use super::upstream_subscriptions::Followed;
+use super::upstream_subscriptions::{Followed, MAX_FOLLOWS};
 use super::watched_resources::{MAX_WATCHED, WatchedResources};
 use crate::item::ItemKind;
 use crate::protocol::{Answer, Era, Json, Method, RpcError};
@@ -55,7 +55,14 @@ impl SessionRequest<'_> {
         }
         match self.method {
             Method::ResourcesSubscribe => match self.admit_for_broker(target).await {
-                Ok(()) => session.follow_resource(target),
+                Ok(()) if session.follow_resource(target) => {}
+                Ok(()) => {
+                    let text = format!(
+                        "{MAX_FOLLOWS} subscriptions at sources of the modern era are open already; unsubscribe from one of \
+                         them"
+                    );
+                    return Err(RpcError::new(RpcError::INVALID_REQUEST, text));
+                }
                 Err(refusal) => return Ok(refusal),
             },
             _ => session.agent_side.upstream_subscriptions.remove(&Followed::Resource(target.item.exposed.to_string())),

@@ -114,9 +114,11 @@ impl ConfiguredSession {
     }
 
     /// Forgets a list that a source reports as changed: every request from now on gets the new one, whenever the agent
-    /// is told.
+    /// is told. A modern agent has no session that it could begin anew, so it gets the tools of the source anew when it
+    /// lists again.
     pub(super) fn forget_changed(&self, source: &str, method: &Method) {
         let kinds: &[ItemKind] = match method {
+            Method::NotificationsToolsListChanged if self.agent_side.agent.era == Era::Modern => &[ItemKind::Tool],
             Method::NotificationsPromptsListChanged => &[ItemKind::Prompt],
             Method::NotificationsResourcesListChanged => &[ItemKind::Resource, ItemKind::Template],
             _ => return,
@@ -136,7 +138,11 @@ impl ConfiguredSession {
                 false
             }
             Method::NotificationsToolsListChanged => {
-                tracing::warn!("a source says that its tools have changed; a session that is open keeps what it has");
+                if self.agent_side.agent.era == Era::Legacy {
+                    tracing::warn!(
+                        "a source says that its tools have changed; a session that is open keeps what it has"
+                    );
+                }
                 false
             }
             _ => true,

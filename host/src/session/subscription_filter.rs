@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::watched_resources::MAX_WATCHED;
 use crate::context::DiscoveredSource;
+use crate::item::ItemKind;
 use crate::protocol::{Json, Method, Notification, RpcError};
 
 /// The changes that an agent subscribes to, or the broker at a source.
@@ -42,11 +43,17 @@ impl SubscriptionFilter {
     pub(super) fn lists_of<'a>(&self, sources: impl Iterator<Item = &'a DiscoveredSource>) -> Self {
         let mut can = Self::default();
         for discovered in sources {
-            can.tools |= self.tools && declares(discovered, "tools", "listChanged");
-            can.prompts |= self.prompts && declares(discovered, "prompts", "listChanged");
-            can.resources |= self.resources && declares(discovered, "resources", "listChanged");
+            can.tools |= self.tools && announces(discovered, ItemKind::Tool);
+            can.prompts |= self.prompts && announces(discovered, ItemKind::Prompt);
+            can.resources |= self.resources && announces(discovered, ItemKind::Resource);
         }
         can
+    }
+
+    /// Reports whether all changes of lists that another filter has are among these.
+    pub(super) fn has_lists(&self, other: &Self) -> bool {
+        let has = |own: bool, wanted: bool| own || !wanted;
+        has(self.tools, other.tools) && has(self.prompts, other.prompts) && has(self.resources, other.resources)
     }
 
     /// Reports whether a change of a list is one of these.
@@ -80,6 +87,16 @@ impl SubscriptionFilter {
 /// Reports whether a source says that it announces changes of its resources.
 pub(super) fn announces_updates(discovered: &DiscoveredSource) -> bool {
     declares(discovered, "resources", "subscribe")
+}
+
+/// Reports whether a source says that it announces changes of its list of this kind.
+pub(super) fn announces(discovered: &DiscoveredSource, kind: ItemKind) -> bool {
+    let capability = match kind {
+        ItemKind::Tool => "tools",
+        ItemKind::Prompt => "prompts",
+        ItemKind::Resource | ItemKind::Template | ItemKind::Source => "resources",
+    };
+    declares(discovered, capability, "listChanged")
 }
 
 fn declares(discovered: &DiscoveredSource, of: &str, key: &str) -> bool {

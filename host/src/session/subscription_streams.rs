@@ -7,7 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use super::delay_budget::DelayBudget;
 use super::subscription_filter::SubscriptionFilter;
 use super::watched_resources::{WatchedResources, is_update};
-use crate::protocol::{Json, Notification};
+use crate::protocol::Notification;
 use crate::sync::Mutex;
 
 /// Changes that may wait for an agent before the source that makes them waits, too: their number, and their bytes. A
@@ -20,6 +20,8 @@ pub(super) struct SubscriptionStreams {
     open: Mutex<Vec<SubscriptionStream>>,
     /// True once the session has ended its streams.
     pub(super) over: watch::Sender<bool>,
+    /// Changes when a source has arrived that was missing.
+    pub(super) arrivals: watch::Sender<()>,
 }
 
 #[derive(Clone)]
@@ -91,9 +93,9 @@ impl StreamWants {
         Self { lists, resources: Arc::default() }
     }
 
-    /// Returns the changes that the stream is notified of, as the agent reads them.
-    pub(super) fn to_json(&self) -> Json {
-        SubscriptionFilter { updates: self.resources.uris(), ..self.lists.clone() }.to_json()
+    /// Returns the changes that the stream is notified of.
+    pub(super) fn filter(&self) -> SubscriptionFilter {
+        SubscriptionFilter { updates: self.resources.uris(), ..self.lists.clone() }
     }
 
     /// Reports whether the stream is notified of a change.
@@ -104,7 +106,7 @@ impl StreamWants {
 
 impl Default for SubscriptionStreams {
     fn default() -> Self {
-        Self { open: Mutex::default(), over: watch::Sender::new(false) }
+        Self { open: Mutex::default(), over: watch::Sender::new(false), arrivals: watch::Sender::new(()) }
     }
 }
 
@@ -155,7 +157,7 @@ mod tests {
     use futures_util::{FutureExt as _, poll};
 
     use super::*;
-    use crate::protocol::Method;
+    use crate::protocol::{Json, Method};
 
     fn change(size: usize) -> Notification {
         let params = Json::of(&"x".repeat(size - 2));

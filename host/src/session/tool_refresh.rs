@@ -1,19 +1,21 @@
 //! Refreshes the tools of a session when a source says that they have changed, or when an absent source comes back.
 //!
-//! A session keeps the tools that it began with, with three exceptions: a source with `discovery = "live"` is asked
-//! again, a modern agent may subscribe to every change, and a source that was missing when the session began is added
-//! when it is there. The agent is told only that its list has changed. Calls in flight keep the definitions that they
-//! began with. Each source is asked separately: none waits for another.
+//! A session keeps the tools that it began with, with four exceptions: a source with `discovery = "live"` is asked
+//! again, a modern agent may subscribe to every change, one that does not gets the tools of a source that has changed
+//! when it lists again, and a source that was missing when the session began is added when it is there. The agent is
+//! told only that its list has changed. Calls in flight keep the definitions that they began with. Each source is asked
+//! separately: none waits for another.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde_json::json;
 use tokio::time::timeout;
 
 use super::configured::ConfiguredSession;
-use super::discovery::{self, ListResult, ListedItems, PendingSource};
+use super::discovery::{self, DISCOVERY_TIMEOUT, ListResult, ListedItems, PendingSource};
 use super::listing::{ListingRound, RecordedNames, SessionCatalog};
 use super::lists::KINDS;
 use crate::config::ToolListUpdates;
@@ -21,6 +23,7 @@ use crate::context::Upstream;
 use crate::item::ItemKind;
 use crate::ledger::EventKind;
 use crate::name::SourceName;
+use crate::protocol::Era;
 use crate::sync::Mutex;
 
 /// The pause after one refresh of a source: a list that changes all the time costs one discovery a second.
@@ -100,7 +103,7 @@ impl ConfiguredSession {
         tokio::spawn(async move {
             loop {
                 let Some(session) = me.upgrade().filter(|session| !session.agent_side.ended()) else { return };
-                session.refresh_tools(&upstream).await;
+                session.refresh_tools(&upstream, LIST_TIMEOUT).await;
                 // Dropped before the pause, so that the task does not keep an ended session alive.
                 drop(session);
                 tokio::time::sleep(PAUSE).await;
@@ -142,10 +145,19 @@ impl ConfiguredSession {
         }
     }
 
-    async fn refresh_tools(&self, upstream: &Arc<Upstream>) {
+    /// Asks those sources again whose tools are out of date, before a modern agent is answered.
+    pub(super) async fn refresh_outdated(&self) {
+        let outdated = self.lists.outdated_tools();
+        let upstreams = outdated.iter().filter_map(|source| self.upstream(source.as_str()));
+        join_all(upstreams.map(async |upstream| self.refresh_tools(&upstream, DISCOVERY_TIMEOUT).await)).await;
+    }
+
+    /// Asks a source for its tools again, and waits no longer than that.
+    async fn refresh_tools(&self, upstream: &Arc<Upstream>, longest: Duration) {
         let source = &upstream.config.name;
+        let mut outdated = self.lists.take_stale(ItemKind::Tool, |other| other == source);
         let asked = discovery::question(upstream, &self.client(), ItemKind::Tool);
-        match timeout(LIST_TIMEOUT, asked).await {
+        match timeout(longest, asked).await {
             Ok(Ok(listed)) => {
                 let listed = discovery::noted(&self.list_records, ItemKind::Tool, upstream, Ok(listed));
                 if let Ok(listed) = listed {
@@ -159,10 +171,11 @@ impl ConfiguredSession {
                         self.notify_change(ItemKind::Tool);
                     }
                 }
+                outdated.clear(source);
             }
             Ok(Err(error)) => tracing::warn!(%source, %error, "a source did not list its tools again"),
             Err(_) => {
-                tracing::warn!(%source, "a source did not list its tools again within {} s", LIST_TIMEOUT.as_secs())
+                tracing::warn!(%source, "a source did not list its tools again within {} s", longest.as_secs())
             }
         }
     }
@@ -185,6 +198,12 @@ impl ConfiguredSession {
             };
             let other = [("prompts", ItemKind::Prompt), ("resources", ItemKind::Resource)];
             other.iter().filter(has).for_each(|(_, kind)| self.notify_change(*kind));
+            // Its later changes are followed, too.
+            match self.agent_side.agent.era {
+                Era::Legacy if self.agent_side.sink.now().is_some() => self.follow_lists_in(&after),
+                Era::Legacy => {}
+                Era::Modern => _ = self.agent_side.listeners.arrivals.send_replace(()),
+            }
         }
         let changed = self.notify_difference(ItemKind::Tool, &before, &after);
         if !changed {
@@ -193,9 +212,12 @@ impl ConfiguredSession {
         changed
     }
 
-    /// Builds the list of tools again from the sources' answers, after the lock file has changed, and tells the agent
-    /// if it sees other tools now.
+    /// Builds the lists again from the sources' answers, after the lock file has changed, and tells the agent if it sees
+    /// other items now.
     pub(super) async fn apply_lock_file(&self) {
+        for kind in KINDS {
+            self.rebuild_list(kind).await;
+        }
         let _turn = self.refresh.turn.lock().await;
         let Some(before) = self.current_catalog().await else { return };
         if let Some(after) = self.replace_tools(&before, before.answered.clone()).await {

@@ -63,9 +63,20 @@ impl WatchedResources {
         self.0.lock().remove(uri);
     }
 
-    /// Forgets all resources, and returns their URIs.
-    pub(super) fn take_all(&self) -> Vec<String> {
-        self.0.lock().drain().map(|(uri, _)| uri).collect()
+    /// Forgets all resources.
+    pub(super) fn clear(&self) {
+        self.0.lock().clear();
+    }
+
+    /// Makes all subscriptions pending again, and returns their URIs. `has_changed` says which of the resources may have
+    /// changed by then.
+    pub(super) fn suspend(&self, has_changed: impl Fn(&str) -> bool) -> Vec<String> {
+        let mut all = self.0.lock();
+        for (uri, subscription) in &mut *all {
+            let earlier = matches!(subscription, Subscription::Pending { changed: true });
+            *subscription = Subscription::Pending { changed: earlier || has_changed(uri) };
+        }
+        all.keys().cloned().collect()
     }
 
     /// Returns the URIs of the resources whose subscriptions were not refused, in order.
@@ -131,6 +142,20 @@ mod tests {
         assert!(watched.settle("a:b", false).is_none() && watched.admits(&change("a:b")), "nor if it is refused");
         watched.remove("a:b");
         assert!(!watched.admits(&change("a:b")));
+    }
+
+    #[test]
+    fn a_change_that_comes_while_subscriptions_are_made_again_is_told() {
+        let watched = WatchedResources::default();
+        ["a:b", "a:c", "a:d"].iter().for_each(|uri| watched.add(uri));
+        let mut uris = watched.suspend(|uri| uri == "a:d");
+        uris.sort_unstable();
+        assert_eq!(uris, ["a:b", "a:c", "a:d"]);
+        assert!(!watched.admits(&change("a:b")), "it may be refused now");
+        assert_eq!(watched.suspend(|_| false).len(), 3, "again, before any of them is made");
+        let told = ["a:b", "a:c", "a:d"].map(|uri| watched.settle(uri, true).is_some());
+        assert_eq!(told, [true, false, true], "one that was not heard meanwhile counts as changed");
+        assert!(watched.admits(&change("a:c")));
     }
 
     #[test]

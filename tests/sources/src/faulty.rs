@@ -78,7 +78,7 @@ impl Faults {
             "server/discover" if self.has("modern") => Reaction::Say(vec![answer(json!({
                 "resultType": "complete",
                 "supportedVersions": ["2026-07-28"],
-                "capabilities": { "tools": { "listChanged": true } },
+                "capabilities": self.capabilities(),
             }))]),
             "subscriptions/listen" if self.has("never-acknowledges") => Reaction::Silence,
             "subscriptions/listen" if self.has("modern") => {
@@ -96,13 +96,9 @@ impl Faults {
             "initialize" if self.has("hang-initialize") => Reaction::Silence,
             "initialize" => {
                 self.wait_if("waits");
-                let mut capabilities = json!({ "tools": { "listChanged": true } });
-                if let Some(all) = capabilities.as_object_mut().filter(|_| self.has("logs")) {
-                    all.insert("logging".to_owned(), json!({}));
-                }
                 let mut result = json!({
                     "protocolVersion": params.get("protocolVersion"),
-                    "capabilities": capabilities,
+                    "capabilities": self.capabilities(),
                     "serverInfo": { "name": "faulty", "version": "1" },
                 });
                 if let Some(result) = result.as_object_mut().filter(|_| self.has("instructs")) {
@@ -137,6 +133,20 @@ impl Faults {
                 }
                 Reaction::Say(vec![answer(json!({ "tools": tools }))])
             }
+            "prompts/list" if self.has("prompts") => {
+                let said = if self.has("other-prompt") { "another" } else { "a prompt" };
+                Reaction::Say(vec![answer(json!({ "prompts": [{ "name": "greet", "description": said }] }))])
+            }
+            "prompts/get" if self.has("prompts") => {
+                let said = json!({ "role": "user", "content": { "type": "text", "text": "Hello" } });
+                Reaction::Say(vec![answer(json!({ "messages": [said] }))])
+            }
+            "resources/list" if self.has("grows") => {
+                self.lists += 1;
+                let resource = |number| json!({ "uri": format!("mem://{number}"), "name": "a page" });
+                let resources: Vec<_> = (0..self.lists).map(resource).collect();
+                Reaction::Say(vec![answer(json!({ "resources": resources }))])
+            }
             "tools/call" => self.call(id, params),
             _ if id.is_none() => Reaction::Say(Vec::new()),
             "ping" => Reaction::Say(vec![answer(json!({}))]),
@@ -145,6 +155,20 @@ impl Faults {
                 Reaction::Say(vec![json!({ "jsonrpc": "2.0", "id": id, "error": error })])
             }
         }
+    }
+
+    /// Returns what the source declares.
+    fn capabilities(&self) -> Value {
+        let mut all = json!({ "tools": { "listChanged": true } });
+        let more = [
+            ("logs", "logging", json!({})),
+            ("prompts", "prompts", json!({ "listChanged": true })),
+            ("grows", "resources", json!({})),
+        ];
+        if let Some(all) = all.as_object_mut() {
+            all.extend(more.into_iter().filter(|(word, ..)| self.has(word)).map(|(_, key, of)| (key.to_owned(), of)));
+        }
+        all
     }
 
     /// Waits for the file next to the script that ends in `.go`, if the connection has this fault.
@@ -204,7 +228,8 @@ impl Faults {
         }
         if self.has("restless") || self.listener.is_some() {
             let params = json!({ "_meta": self.subscription() });
-            let method = "notifications/tools/list_changed";
+            let method =
+                format!("notifications/{}/list_changed", if self.has("prompts") { "prompts" } else { "tools" });
             said.insert(0, json!({ "jsonrpc": "2.0", "method": method, "params": params }));
         }
         Reaction::Say(said)

@@ -126,6 +126,12 @@ impl<K: Hash + Eq + Clone, V> ExpiringTable<K, V> {
         self.lock().extract_if(|key, entry| over(key, &entry.value)).map(|(_, entry)| entry).collect()
     }
 
+    /// Removes and returns the entries that are not in use and for which `over` returns true.
+    pub(super) fn take_unused(&self, over: impl Fn(&K, &V) -> bool) -> Vec<Arc<SessionEntry<V>>> {
+        let over = |key: &K, entry: &Arc<SessionEntry<V>>| Arc::strong_count(entry) == 1 && over(key, &entry.value);
+        self.lock().extract_if(|key, entry| over(key, entry)).map(|(_, entry)| entry).collect()
+    }
+
     pub(super) fn take_all(&self) -> Vec<Arc<SessionEntry<V>>> {
         self.lock().drain().map(|(_, entry)| entry).collect()
     }

@@ -2,10 +2,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use axum::http::header::{HOST, ORIGIN};
+use axum::http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, HOST, ORIGIN, VARY,
+};
 use axum::http::request::Parts;
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::response::{IntoResponse as _, Response};
 
 use super::reply::HttpRefusal;
 use crate::protocol::RpcError;
@@ -40,8 +44,8 @@ impl RequestGuard {
         if !named.is_empty() && named.iter().all(ours) {
             return Ok(());
         }
-        let message =
-            "the `Host` of this request is not a name of this server; list it in `hosts` under [serve] if it is";
+        let message = "the `Host` of this request is not a name of this server; if it is, list it in `hosts` under [serve], with the port \
+             unless that is the one of `listen`";
         Err(HttpRefusal::rejected("host", StatusCode::FORBIDDEN, message))
     }
 
@@ -76,6 +80,34 @@ impl RequestGuard {
         Err(HttpRefusal::rejected("origin", StatusCode::FORBIDDEN, message))
     }
 
+    /// Returns the answer to a page of a listed origin that asks beforehand whether it may send a request. Whatever it
+    /// sends is checked like any other.
+    pub(crate) fn preflight(&self, parts: &Parts) -> Option<Response> {
+        let asks = parts.method == Method::OPTIONS && parts.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+        self.listed_origin(&parts.headers).filter(|_| asks)?;
+        let mut answer = StatusCode::NO_CONTENT.into_response();
+        let headers = answer.headers_mut();
+        headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, DELETE"));
+        if let Some(wanted) = parts.headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
+            headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
+        }
+        Some(answer)
+    }
+
+    /// Returns the origin of a page that calls, if it is listed. A page of this server needs no further permission.
+    pub(crate) fn listed_origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+        let origin = headers.get(ORIGIN)?;
+        let listed = self.origins.contains(&origin.to_str().ok()?.to_ascii_lowercase());
+        listed.then(|| origin.clone())
+    }
+
+    /// Lets the page of an origin read an answer, with the headers that it needs.
+    pub(crate) fn let_read(origin: HeaderValue, headers: &mut HeaderMap) {
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("Mcp-Session-Id, WWW-Authenticate"));
+        headers.append(VARY, HeaderValue::from_static("Origin"));
+    }
+
     fn is_own_origin(&self, origin: &str) -> bool {
         let Some(Ok(name)) = origin.strip_prefix("http://").map(str::parse::<Authority>) else { return false };
         let port = name.port_u16().unwrap_or(80);
@@ -106,7 +138,7 @@ mod tests {
     use super::*;
 
     fn guard() -> RequestGuard {
-        let hosts = ["Broker.example".to_owned(), "proxy.example:8443".to_owned()];
+        let hosts = ["Broker.example", "proxy.example:8443", "localhost:9000"].map(str::to_owned);
         let origins = ["https://app.example".to_owned()];
         RequestGuard::new("127.0.0.1:8765".parse().unwrap(), &hosts, &origins)
     }
@@ -122,9 +154,15 @@ mod tests {
     #[test]
     fn only_our_own_names_are_answered() {
         let check = |host: &str| guard().check_host(&parts(&[("host", host)])).is_ok();
-        for good in
-            ["localhost", "LOCALHOST:8765", "127.0.0.1:8765", "[::1]:8765", "broker.example", "proxy.example:8443"]
-        {
+        for good in [
+            "localhost",
+            "LOCALHOST:8765",
+            "localhost:9000",
+            "127.0.0.1:8765",
+            "[::1]:8765",
+            "broker.example",
+            "proxy.example:8443",
+        ] {
             assert!(check(good), "{good}");
         }
         let bad = [

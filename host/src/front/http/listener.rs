@@ -58,6 +58,7 @@ pub(crate) async fn serve(listener: TcpListener, shared: &Arc<FrontShared>, shut
             // The calls of a session continue when its connections are gone.
             _ = tick.tick(), if connections.len() > 0 || shared.sessions.any() => {
                 connections.tick();
+                shared.sessions.close_ended();
                 if let Some(tokens) = shared.admission.changed_tokens() {
                     let shared = shared.clone();
                     sweeps.spawn(async move { shared.sessions.end_withdrawn(&tokens).await });

@@ -113,6 +113,7 @@ async fn tend(front: Weak<FrontShared>, stopped: impl Future<Output = ()>) {
         if !front.sessions.any() {
             continue;
         }
+        front.sessions.close_ended();
         if let Some(tokens) = front.admission.changed_tokens() {
             front.sessions.end_withdrawn(&tokens).await;
         }

@@ -105,6 +105,7 @@ impl Sessions {
         if session.agent.ended() {
             // A client starts over only if its session is no longer known.
             self.legacy.lock().remove(id);
+            session.end_listening();
             return Err(unknown());
         }
         Ok(session)
@@ -137,6 +138,19 @@ impl Sessions {
         self.legacy.lock().values().for_each(|entry| entry.value.streams.forget_unread());
         let (legacy, modern) = (self.legacy.take_idle(), self.modern.take_idle());
         close(legacy, modern).await;
+    }
+
+    /// Ends the streams of the sessions whose run has ended, as when their profile is removed, and closes those sessions
+    /// after their last call.
+    pub(crate) fn close_ended(&self) {
+        self.legacy
+            .lock()
+            .values()
+            .filter(|entry| entry.value.agent.ended())
+            .for_each(|entry| entry.value.end_listening());
+        let legacy = self.legacy.take_unused(|_, session| session.agent.ended());
+        let modern = self.modern.take_unused(|_, cell| cell.get().is_some_and(|handle| handle.ended()));
+        close_soon(legacy, modern);
     }
 
     /// Reports whether there are sessions.
@@ -229,10 +243,9 @@ impl LegacySession {
     }
 
     fn end_listening(&self) {
+        let Some((open, _)) = self.listening().take() else { return };
         self.agent.detach();
-        if let Some((open, _)) = self.listening().take() {
-            self.streams.forget(open);
-        }
+        self.streams.forget(open);
     }
 
     async fn end(&self) {

@@ -174,6 +174,44 @@ async fn each_thing_that_is_wrong_with_a_request_has_its_status() {
 }
 
 #[tokio::test]
+async fn a_page_of_a_listed_origin_may_ask_beforehand_and_read_the_answer() {
+    let server = Server::new().await;
+    let ask = async |origin: &str| {
+        let request = server.client.request(reqwest::Method::OPTIONS, server.url()).header("origin", origin);
+        let request = request.header("access-control-request-method", "POST");
+        request.header("access-control-request-headers", "authorization, mcp-method").send().await.unwrap()
+    };
+    let allowed = ask("https://app.example").await;
+    assert_eq!(allowed.status(), 204);
+    let header = |answer: &reqwest::Response, name: &str| {
+        answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned())
+    };
+    for (name, value) in [
+        ("access-control-allow-origin", "https://app.example"),
+        ("access-control-allow-methods", "GET, POST, DELETE"),
+        ("access-control-allow-headers", "authorization, mcp-method"),
+        ("vary", "Origin"),
+    ] {
+        assert_eq!(header(&allowed, name).as_deref(), Some(value), "{name}");
+    }
+    let refused = ask("https://evil.example").await;
+    assert_eq!((refused.status().as_u16(), header(&refused, "access-control-allow-origin")), (403, None));
+
+    let post = async |origin: &str, token: &str| {
+        let request = server.client.post(server.url()).bearer_auth(token).header("origin", origin);
+        request.body(call(1, "ping", json!({}))).send().await.unwrap()
+    };
+    // The page can read why it was refused.
+    let answered = post("https://app.example", "guess").await;
+    assert_eq!(answered.status(), 401);
+    assert_eq!(header(&answered, "access-control-allow-origin").as_deref(), Some("https://app.example"));
+    let exposed = header(&answered, "access-control-expose-headers").unwrap();
+    assert_eq!(exposed, "Mcp-Session-Id, WWW-Authenticate");
+    let refused = post("https://evil.example", TOKEN).await;
+    assert_eq!((refused.status().as_u16(), header(&refused, "access-control-allow-origin")), (403, None));
+}
+
+#[tokio::test]
 async fn metrics_are_for_the_holder_of_their_own_token_who_may_do_nothing_else() {
     let closed = Server::new().await;
     let at = |server: &Server| format!("http://{}{METRICS_PATH}", server.address);

@@ -31,7 +31,7 @@ impl ClientInfo {
         let capabilities = capabilities.filter(Json::is_object).unwrap_or_else(Json::empty_object);
         let capabilities =
             if revision::has_elicitation(version) { capabilities } else { capabilities.without("elicitation") };
-        let capabilities = kept(params, capabilities)?;
+        let capabilities = kept(&capabilities)?;
         let elicits = elicits(&capabilities);
         let elicitation = if elicits { Elicitation::Request } else { Elicitation::None };
         let name = params.and_then(|params| params.get("clientInfo")).map(|info| name(&info)).unwrap_or_default();
@@ -63,7 +63,7 @@ impl ClientInfo {
             .and_then(|meta| meta.get(meta::CLIENT_CAPABILITIES))
             .filter(Json::is_object)
             .ok_or_else(|| missing(meta::CLIENT_CAPABILITIES))?;
-        let capabilities = kept(params, capabilities)?;
+        let capabilities = kept(&capabilities)?;
         let elicitation = if elicits(&capabilities) { Elicitation::InputRequired } else { Elicitation::None };
         let name = meta.and_then(|meta| meta.get(meta::CLIENT_INFO)).map(|info| name(&info)).unwrap_or_default();
         let agent = Agent {
@@ -77,12 +77,9 @@ impl ClientInfo {
     }
 }
 
-/// Returns the capabilities in a request in the form in which they are kept: without the rest of the request, if that
-/// is large.
-fn kept(request: Option<&Json>, capabilities: Json) -> Result<Json, RpcError> {
-    if request.is_none_or(|request| request.as_bytes().len() <= MAX_CAPABILITIES_BYTES) {
-        return Ok(capabilities);
-    }
+/// Returns capabilities in the form in which they are kept: without the request that they came with, whose memory
+/// nothing counts after its end.
+fn kept(capabilities: &Json) -> Result<Json, RpcError> {
     if capabilities.as_bytes().len() > MAX_CAPABILITIES_BYTES {
         let message = format!("a client's capabilities may have at most {MAX_CAPABILITIES_BYTES} bytes");
         return Err(RpcError::new(RpcError::INVALID_PARAMS, message));
@@ -127,20 +124,22 @@ mod tests {
 
     #[test]
     fn capabilities_are_kept_without_the_request_that_they_came_with() {
-        let request = |capabilities: &str| {
+        let request = |capabilities: &str, rest: usize| {
             let meta = serde_json::json!({
                 meta::PROTOCOL_VERSION: revision::MODERN,
                 meta::CLIENT_CAPABILITIES: { "vendor": capabilities },
             });
             let held = std::sync::Arc::new(());
-            let params = serde_json::json!({ "_meta": meta, "text": "x".repeat(MAX_CAPABILITIES_BYTES) });
+            let params = serde_json::json!({ "_meta": meta, "text": "x".repeat(rest) });
             (std::sync::Arc::downgrade(&held), Json::of(&params).held_with(held))
         };
-        let (held, params) = request("y");
-        let client = ClientInfo::from_meta(Some(&params), TransportKind::Tcp).unwrap();
-        drop(params);
-        assert_eq!((held.strong_count(), client.agent.capabilities.as_str()), (0, r#"{"vendor":"y"}"#));
-        let (_, params) = request(&"y".repeat(MAX_CAPABILITIES_BYTES));
+        for rest in [0, MAX_CAPABILITIES_BYTES] {
+            let (held, params) = request("y", rest);
+            let client = ClientInfo::from_meta(Some(&params), TransportKind::Tcp).unwrap();
+            drop(params);
+            assert_eq!((held.strong_count(), client.agent.capabilities.as_str()), (0, r#"{"vendor":"y"}"#), "{rest}");
+        }
+        let (_, params) = request(&"y".repeat(MAX_CAPABILITIES_BYTES), 0);
         let refused = ClientInfo::from_meta(Some(&params), TransportKind::Tcp).unwrap_err();
         assert!(refused.message.contains("65536 bytes"), "{refused:?}");
 

@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 use super::agent_channel::AgentChannel;
 use super::open_calls::OpenCalls;
 use super::{NextStep, dialect, page};
-use crate::agent::{AgentPeer, NoAgent};
+use crate::agent::AgentPeer;
 use crate::front::backend::FrontSession;
 use crate::item::ItemKind;
 use crate::protocol::param_header::ANNOTATION;
@@ -86,9 +86,9 @@ impl SessionHandle {
         Self { session, open, running, listening, waiting, mirroring }
     }
 
-    /// Returns the tools of the session that want arguments repeated in headers.
+    /// Returns the tools of the session that want arguments repeated in headers, as the agent was shown them.
     pub(crate) async fn mirroring_tools(&self) -> Result<Arc<[Json]>, RpcError> {
-        let listed = self.session.list(ItemKind::Tool, &Json::empty_object(), Arc::new(NoAgent)).await?.items;
+        let listed = self.session.listed_tools().await?;
         let mut known = self.mirroring.lock();
         if !Arc::ptr_eq(&known.listed, &listed) {
             *known = MirroringTools::of(listed);

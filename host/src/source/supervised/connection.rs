@@ -10,20 +10,37 @@ use std::time::Duration;
 use crate::call::{Call, Cause};
 use crate::digest::Digest;
 use crate::item::ItemKind;
-use crate::protocol::Json;
+use crate::protocol::{Era, Json};
 use crate::source::mcp_connection::McpConnection;
 use crate::source::{Discovery, ListedDefinitions, SourceError};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The digest of each definition, by the source's own name for the item.
-pub(super) type DefinitionDigests = HashMap<String, Digest>;
+type DefinitionDigests = HashMap<String, Digest>;
+
+/// The digests of lists, by their kind.
+pub(super) type ListDigests = HashMap<ItemKind, DefinitionDigests>;
+
+/// The lists that the sessions using a slot know from its last connection.
+pub(super) enum KnownLists {
+    /// Nobody knows which: an attempt has failed since.
+    Unknown,
+    Of(ListDigests),
+}
 
 /// One connection, and the digests of what the source listed last over it.
 pub(super) struct Connection {
     pub(super) mcp: McpConnection,
     /// True if the source supports tasks, which end with the connection that began them.
     pub(super) has_tasks: bool,
-    listed: Mutex<HashMap<ItemKind, DefinitionDigests>>,
+    listed: Mutex<ListDigests>,
+}
+
+/// The reason why a call must not be sent over a connection.
+pub(super) struct Objection {
+    pub(super) cause: Cause,
+    /// The list of the caller that the source does not stand by any more, if that is the reason.
+    pub(super) outdated: Option<ItemKind>,
 }
 
 impl Connection {
@@ -51,14 +68,27 @@ impl Connection {
         self.listed().insert(kind, digests(kind, list));
     }
 
-    /// Returns the digests of the tools that were listed last.
-    pub(super) fn tools(&self) -> DefinitionDigests {
-        self.listed().get(&ItemKind::Tool).cloned().unwrap_or_default()
+    /// Returns the digests of what was listed last.
+    pub(super) fn lists(&self) -> ListDigests {
+        self.listed().clone()
+    }
+
+    /// Returns the kinds of those lists that are others now. One that the source does not give counts as another.
+    pub(super) async fn differing(&self, before: ListDigests) -> Vec<ItemKind> {
+        let mut differing = Vec::new();
+        for (kind, before) in before {
+            let is_listed = self.listed().contains_key(&kind) || self.list(kind).await.is_ok();
+            if !is_listed || self.listed().get(&kind) != Some(&before) {
+                differing.push(kind);
+            }
+        }
+        differing
     }
 
     /// Returns the reason why this call must not be sent over this connection, if there is one. Only tools and prompts
-    /// must be as the caller was shown: the description of a resource may change with its content.
-    pub(super) async fn objection(&self, call: &Call) -> Option<Cause> {
+    /// must be as the caller was shown: the description of a resource may change with its content. `era` is that of the
+    /// caller's agent.
+    pub(super) async fn objection(&self, call: &Call, era: Option<Era>) -> Option<Objection> {
         let item = &call.item;
         if !matches!(item.kind, ItemKind::Tool | ItemKind::Prompt) {
             return None;
@@ -68,7 +98,7 @@ impl Connection {
             Some(listed) => listed,
             None => match self.list(item.kind).await {
                 Ok(_) => look().flatten(),
-                Err(error) => return Some(error.into_cause()),
+                Err(error) => return Some(Objection { cause: error.into_cause(), outdated: None }),
             },
         };
         let changed = match listed {
@@ -76,13 +106,18 @@ impl Connection {
             Some(_) => "has changed its definition",
             None => "no longer offers it",
         };
-        Some(Cause::own(format!(
-            "{} `{}` is not the one that this session was shown: source `{}` {changed} since; nothing was sent, and a new \
-             session sees the source as it is now",
+        // A modern agent has no session that it could begin anew, and tools alone are a snapshot.
+        let way_out = match item.kind {
+            ItemKind::Tool if era != Some(Era::Modern) => "a new session sees the source as it is now",
+            _ => "list again to see the source as it is now",
+        };
+        let cause = Cause::own(format!(
+            "{} `{}` is not the one that this session was shown: source `{}` {changed} since; nothing was sent; {way_out}",
             item.kind.as_str(),
             item.name,
             call.source(),
-        )))
+        ));
+        Some(Objection { cause, outdated: Some(item.kind) })
     }
 
     /// Waits at most `drain_time` for the awaited answers, and closes the connection.
@@ -92,7 +127,7 @@ impl Connection {
         self.mcp.close().await;
     }
 
-    fn listed(&self) -> MutexGuard<'_, HashMap<ItemKind, DefinitionDigests>> {
+    fn listed(&self) -> MutexGuard<'_, ListDigests> {
         self.listed.lock()
     }
 }

@@ -8,7 +8,7 @@ use futures_util::future::{BoxFuture, join_all};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::connection::Connection;
+use super::connection::{Connection, KnownLists};
 use super::eras::ProbePolicy;
 use super::machine::ConnectionEvent;
 use super::slot::ConnectionSlot;
@@ -31,6 +31,13 @@ const MAX_SILENCES: u32 = 2;
 
 /// The longest time that it may take to restore a session's settings on a new connection.
 const RESTORE_DEADLINE: Duration = Duration::from_secs(5);
+
+/// The longest time that the lists which sessions know may take on a new connection.
+const LIST_DEADLINE: Duration = Duration::from_secs(5);
+
+/// The kinds of lists whose changes are announced, each with the capability that a source which has them declares.
+const ANNOUNCED: [(ItemKind, Option<&str>); 3] =
+    [(ItemKind::Tool, None), (ItemKind::Prompt, Some("prompts")), (ItemKind::Resource, Some("resources"))];
 
 /// The step with which a driver begins.
 pub(super) enum FirstStep {
@@ -187,14 +194,20 @@ async fn install_connection<D: Connector>(
     }
     state.learn(slot.era_choice(), &connection.mcp);
     restore(slot, &connection).await;
-    let anew = slot.opened(&connection, discovery.clone());
-    if anew {
+    let changed = match slot.opened(&connection, discovery.clone()) {
+        None => Vec::new(),
+        Some(KnownLists::Unknown) => ANNOUNCED.map(|(kind, _)| kind).into(),
+        Some(KnownLists::Of(before)) => {
+            // A list that takes long counts as another.
+            let kinds = before.keys().copied().collect();
+            timeout(LIST_DEADLINE, connection.differing(before)).await.unwrap_or(kinds)
+        }
+    };
+    if changed.contains(&ItemKind::Tool) {
         state.counters.changes.fetch_add(1, Ordering::Relaxed);
     }
     state.remember(&connection, &discovery);
-    if anew {
-        announce(state, slot, &connection).await;
-    }
+    announce(state, slot, &connection, &changed).await;
     AttemptOutcome::Connected(connection)
 }
 
@@ -209,12 +222,18 @@ async fn restore(slot: &ConnectionSlot, connection: &Connection) {
     }
 }
 
-/// Notifies the sessions that use a slot that the source is connected and its lists may have changed.
-async fn announce<D: Connector>(state: &SupervisorState<D>, slot: &ConnectionSlot, connection: &Connection) {
-    for (kind, capability) in
-        [(ItemKind::Tool, None), (ItemKind::Prompt, Some("prompts")), (ItemKind::Resource, Some("resources"))]
-    {
-        if !capability.is_none_or(|capability| connection.mcp.declares(capability)) {
+/// Notifies the sessions that use a slot that the source is connected, and that its lists of these kinds may have
+/// changed. Other tools may come with anything else, too.
+async fn announce<D: Connector>(
+    state: &SupervisorState<D>,
+    slot: &ConnectionSlot,
+    connection: &Connection,
+    changed: &[ItemKind],
+) {
+    for (kind, capability) in ANNOUNCED {
+        let is_of =
+            |other: &ItemKind| matches!(other, ItemKind::Tool) || other.changed_method() == kind.changed_method();
+        if !changed.iter().any(is_of) || !capability.is_none_or(|capability| connection.mcp.declares(capability)) {
             continue;
         }
         let changed = Notification { method: kind.changed_method(), params: None };

@@ -191,5 +191,12 @@ impl ConnectionState {
     }
 }
 
+/// Returns a random number of at least 0 and below 1. Without randomness from the system it is 0: every pause is then
+/// as long as possible.
+pub(super) fn random_fraction() -> f64 {
+    let mut byte = [0];
+    getrandom::fill(&mut byte).map_or(0.0, |()| f64::from(byte[0]) / 256.0)
+}
+
 #[cfg(test)]
 mod tests;

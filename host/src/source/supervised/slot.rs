@@ -11,9 +11,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::connection::{Connection, DefinitionDigests};
+use super::connection::{Connection, KnownLists, ListDigests};
 use super::health_tracker::HealthTracker;
-use super::machine::{ConnectionEvent, ConnectionState, MAX_ATTEMPTS, MAX_TIMEOUTS};
+use super::machine::{ConnectionEvent, ConnectionState, MAX_ATTEMPTS, MAX_TIMEOUTS, random_fraction};
 use super::session_settings::SessionSettings;
 use crate::call::{Cause, SessionId};
 use crate::ledger;
@@ -89,12 +89,21 @@ struct SlotState {
     error: Option<SourceError>,
     /// The number of attempts that have ever failed.
     failures: u64,
-    /// The tools that the sessions using this slot know. `None` before the first connection, and after a failed
-    /// attempt.
-    known_tools: Option<DefinitionDigests>,
+    /// The lists that the sessions using this slot know from the last connection. `None` before the first one, and
+    /// after a failed attempt.
+    known_lists: Option<ListDigests>,
     driver: Option<JoinHandle<()>>,
     /// The settings that the session made on its connection, and that must be repeated on the next one.
     settings: SessionSettings,
+}
+
+impl SlotState {
+    /// Takes the connection, and keeps what was listed over it.
+    fn take_connection(&mut self) -> Option<Arc<Connection>> {
+        let connection = self.connection.take()?;
+        self.known_lists = Some(connection.lists());
+        Some(connection)
+    }
 }
 
 impl ConnectionSlot {
@@ -249,10 +258,9 @@ impl ConnectionSlot {
         self.apply_event(&mut self.state(), ConnectionEvent::Begun, &cause.into())
     }
 
-    /// Notes that a connection is open. Reports whether the sessions that use this slot should be notified that the
-    /// lists have changed.
-    pub(super) fn opened(&self, connection: &Arc<Connection>, discovery: Discovery) -> bool {
-        self.open_with(&mut self.state(), connection, discovery)
+    /// Notes that a connection is open. Returns the lists that its sessions know, if it is not the first one.
+    pub(super) fn opened(&self, connection: &Arc<Connection>, discovery: Discovery) -> Option<KnownLists> {
+        self.put(&mut self.state(), connection, discovery)
     }
 
     /// Takes over a connection that was made for another slot, with a driver that watches it. Returns false if the slot
@@ -267,7 +275,7 @@ impl ConnectionSlot {
         if !self.apply_event(&mut state, ConnectionEvent::Begun, &"opened by a discovery".into()) {
             return false;
         }
-        self.open_with(&mut state, connection, discovery);
+        self.put(&mut state, connection, discovery);
         // One that waits until it may connect has nothing to do any more.
         if let Some(before) = state.driver.replace(start()) {
             before.abort();
@@ -275,15 +283,13 @@ impl ConnectionSlot {
         true
     }
 
-    fn open_with(&self, state: &mut SlotState, connection: &Arc<Connection>, discovery: Discovery) -> bool {
-        let tools = connection.tools();
+    fn put(&self, state: &mut SlotState, connection: &Arc<Connection>, discovery: Discovery) -> Option<KnownLists> {
         state.error = None;
         state.connection = Some(Arc::clone(connection));
         state.discovery = Some(discovery);
         let again = state.machine.was_connected() || state.failures > 0;
-        let other = state.known_tools.as_ref() != Some(&tools);
-        state.known_tools = Some(tools);
-        self.apply_event(state, ConnectionEvent::Opened, &"connected".into()) && again && other
+        let known = state.known_lists.replace(connection.lists()).map_or(KnownLists::Unknown, KnownLists::Of);
+        (self.apply_event(state, ConnectionEvent::Opened, &"connected".into()) && again).then_some(known)
     }
 
     /// Notes that an attempt has failed.
@@ -293,7 +299,7 @@ impl ConnectionSlot {
         let mut state = self.state();
         state.error = Some(error);
         state.failures += 1;
-        state.known_tools = None;
+        state.known_lists = None;
         self.apply_event(&mut state, ConnectionEvent::Refused, &cause);
     }
 
@@ -307,7 +313,8 @@ impl ConnectionSlot {
     /// Notes that the connection has ended.
     pub(super) fn ended(&self, event: ConnectionEvent, cause: &Cause) {
         let mut state = self.state();
-        (state.connection, state.discovery) = (None, None);
+        state.take_connection();
+        state.discovery = None;
         state.settings.end();
         self.apply_event(&mut state, event, cause);
         // A connection that is made again at once does not count as failed.
@@ -338,7 +345,7 @@ impl ConnectionSlot {
         if state.machine.status() == SourceStatus::Stopped {
             return;
         }
-        let (before, connection) = (state.driver.take(), state.connection.take());
+        let (before, connection) = (state.driver.take(), state.take_connection());
         state.driver = Some(start(before, connection));
     }
 
@@ -389,11 +396,4 @@ impl ConnectionSlot {
     fn state(&self) -> MutexGuard<'_, SlotState> {
         self.state.lock()
     }
-}
-
-/// Returns a random number of at least 0 and below 1. Without randomness from the system it is 0: every pause is then
-/// as long as possible.
-fn random_fraction() -> f64 {
-    let mut byte = [0];
-    getrandom::fill(&mut byte).map_or(0.0, |()| f64::from(byte[0]) / 256.0)
 }

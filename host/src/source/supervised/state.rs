@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
 
-use super::connection::Connection;
+use super::connection::{Connection, Objection};
 use super::drive::{AfterEnd, FirstStep, SlotEnd, drive};
 use super::eras::{KnownEras, ProbePolicy};
 use super::health_tracker::HealthTracker;
@@ -22,7 +22,7 @@ use super::slot::{ConnectionSlot, SlotOwner, WaitPolicy};
 use super::{Connector, SupervisionConfig};
 use crate::call::{Cause, Outcome};
 use crate::gate::Permit;
-use crate::protocol::{Era, Json};
+use crate::protocol::{Era, Json, Notification};
 use crate::source::mcp_connection::{
     CallDeadline, EraChoice, HandshakeDeadlines, McpConnection, McpConnectionConfig, Subscribers,
 };
@@ -95,9 +95,16 @@ impl<D: Connector> SupervisorState<D> {
         events: CallEventSender,
         time: CallDeadline,
     ) -> Outcome {
-        match timeout_at(time.until, connection.objection(permit.call())).await {
+        match timeout_at(time.until, connection.objection(permit.call(), client.era())).await {
             Ok(None) => connection.mcp.call(permit.method(), permit.source_params(), client, events, time).await,
-            Ok(Some(objection)) => Outcome::NotSent(objection),
+            Ok(Some(Objection { cause, outdated })) => {
+                if let Some(kind) = outdated {
+                    // The source may never have announced it, and the session would keep its list.
+                    let changed = Notification { method: kind.changed_method(), params: None };
+                    client.notify(self.counters.name.as_str(), changed).await;
+                }
+                Outcome::NotSent(cause)
+            }
             Err(_) => Outcome::NotSent(time.is_over()),
         }
     }
