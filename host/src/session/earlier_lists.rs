@@ -155,11 +155,10 @@ mod tests {
     async fn a_list_that_a_reload_overtakes_is_that_of_the_configuration_in_force() {
         let folder = tempfile::tempdir().unwrap();
         let config = |sources: &[&str]| {
-            let builder = Config::builder(folder.path());
-            let all = sources
-                .iter()
-                .fold(builder, |builder: ConfigBuilder, name| builder.source(name, SourceTable::native(name)));
-            all.build().unwrap()
+            let all = ["slow", "more"].iter().fold(Config::builder(folder.path()), |builder: ConfigBuilder, name| {
+                builder.source(name, SourceTable::native(name))
+            });
+            all.profile("default", json!({ "sources": sources })).build().unwrap()
         };
         let (asked, is_asked) = mpsc::channel();
         let (go, goes) = mpsc::channel::<()>();
