@@ -141,12 +141,7 @@ impl Plan {
             files: if own_root { files } else { Vec::new() },
             home: home.clone(),
             // The reduced tier has no network namespace, so that nothing can listen in it.
-            network: match tier {
-                // A program that connects to an address meets the broker, which refuses and records it.
-                Tier::Full => Network::Everywhere(proxy_listeners),
-                Tier::FullViaBwrap => Network::Listeners(proxy_listeners),
-                Tier::Reduced => Network::None,
-            },
+            network: if own_root { Network::Listeners(proxy_listeners) } else { Network::None },
             limits: grant.limits.clone(),
             protected_names: if grant.write.is_empty() { Vec::new() } else { KEPT_NAMES.map(str::to_owned).into() },
             recorded,

@@ -119,7 +119,8 @@ pub enum Network {
     /// in this order. Nothing else leads out.
     Listeners(Vec<Listener>),
     /// As `Listeners`, and every address of IPv4 is one of the cell's own: a connection to any address reaches the
-    /// socket that is bound to its port on all of them. Only in [`Tier::Full`].
+    /// socket that is bound to its port on all of them. For a source that is to find an internet where there is none.
+    /// Only in [`Tier::Full`].
     Everywhere(Vec<Listener>),
 }
 

@@ -202,7 +202,7 @@ impl ConfiguredSession {
             match self.agent_side.agent.era {
                 Era::Legacy if self.agent_side.sink.now().is_some() => self.follow_lists_in(&after),
                 Era::Legacy => {}
-                Era::Modern => _ = self.agent_side.listeners.arrivals.send_replace(()),
+                Era::Modern => self.agent_side.listeners.arrivals.send_replace(()),
             }
         }
         let changed = self.notify_difference(ItemKind::Tool, &before, &after);

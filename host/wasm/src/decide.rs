@@ -116,8 +116,8 @@ impl Policy {
         self.shadow
     }
 
-    /// Judges one call: in a fresh instance, unless it is native or the policy's description says that it passes such calls.
-    /// Cancellation safe: dropping the future stops the guest.
+    /// Judges one call: in a fresh instance, unless it is native or the policy's description says that it passes such
+    /// calls. Cancellation safe: dropping the future stops the guest.
     ///
     /// # Errors
     /// [`PluginFailure`], on which the caller must deny.

@@ -87,7 +87,7 @@ fn a_cell_holds_the_system_the_program_and_the_grant_and_nothing_else() {
         others.clone().all(|mount| mount.access == MountAccess::Public && system_mounts::is_shared(&mount.path)),
         "{others:?}"
     );
-    assert_eq!(plan.launch.cell.network, Network::Everywhere(Vec::new()), "nothing but what the broker serves");
+    assert_eq!(plan.launch.cell.network, Network::Listeners(Vec::new()), "nothing but what the broker serves");
     assert_eq!(plan.launch.directory, Path::new(HOME));
 }
 

@@ -1,6 +1,6 @@
 //! `portcullis trust`
 
-mod listing;
+mod effect_list;
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use portcullis::digest::Digest;
 use portcullis::trust::TrustRecord;
 use serde_json::json;
 
-use self::listing::{Listing, Mark};
+use self::effect_list::{EffectList, Mark};
 use crate::cli::GlobalArgs;
 use crate::output::{self, escape_hidden, shell_word};
 use crate::settings_changes::SettingsLine;
@@ -192,14 +192,16 @@ fn described(
     found: &ConfigCandidate,
     before: Option<&TrustRecord>,
     settings: &[String],
-) -> Result<Listing, ConfigError> {
+) -> Result<EffectList, ConfigError> {
     let now = found.config().effects();
     // A configuration that nobody has looked at yet is shown in full.
     let seen = before.filter(|before| !before.unseen);
     let file = found.file().to_string_lossy();
     let mut listing = match seen {
-        None => Listing::about(&file, "is not trusted yet. It would do this:"),
-        Some(before) => Listing::about(&file, &format!("is not what you trusted on {}. This is different:", before.at)),
+        None => EffectList::about(&file, "is not trusted yet. It would do this:"),
+        Some(before) => {
+            EffectList::about(&file, &format!("is not what you trusted on {}. This is different:", before.at))
+        }
     };
     let known: &[String] = seen.map_or(&[], |before| &before.effects);
     let mut gone: Vec<_> = known.iter().filter(|line| !now.contains(line)).collect();

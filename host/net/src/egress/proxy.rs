@@ -97,11 +97,11 @@ impl ProxyListeners {
     }
 }
 
-/// Returns the TCP ports on which a cell listens. Where it may reach nothing, an attempt to reach the web is recorded all
-/// the same.
+/// Returns the TCP ports on which a cell listens: none if it may reach nothing, as the resolver is enough to record its
+/// lookups.
 fn ports(declared: &AllowedDestinations) -> BTreeSet<u16> {
     if declared.is_empty() {
-        return BTreeSet::from([80, 443]);
+        return BTreeSet::new();
     }
     declared.ports().chain([RESOLVER_PORT, 80, 443, PROXY_PORT]).collect()
 }

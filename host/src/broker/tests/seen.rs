@@ -43,12 +43,12 @@ async fn broker_with(folder: &std::path::Path, sources: &[(&str, &[&str], bool)]
     let flow = PluginTable::new("builtin:flow");
     let mut config = Config::builder(folder).policy(flow).profile("default", json!({ "approve": "never" }));
     for (name, labels, trusted) in sources {
-        let source = SourceTable::native(*name).key("labels", *labels).key("trust-annotations", *trusted);
-        config = config.source(*name, source);
+        let source = SourceTable::native(name).key("labels", *labels).key("trust-annotations", *trusted);
+        config = config.source(name, source);
     }
     let mut broker = Broker::builder(config.build().unwrap(), Launcher::SelfExec);
     for (name, ..) in sources {
-        broker = broker.source(*name, ScriptedServer(talk));
+        broker = broker.source(name, ScriptedServer(talk));
     }
     broker.build().await.unwrap()
 }

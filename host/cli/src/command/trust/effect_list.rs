@@ -32,13 +32,13 @@ pub(super) enum Mark {
 
 /// A heading with lines in the order of their gravity.
 #[derive(Debug)]
-pub(super) struct Listing {
+pub(super) struct EffectList {
     file: String,
     heading: String,
     lines: Vec<(Mark, String)>,
 }
 
-impl Listing {
+impl EffectList {
     /// Begins a list about a file.
     pub(super) fn about(file: &str, heading: &str) -> Self {
         Self { file: plain(file), heading: plain(heading), lines: Vec::new() }
@@ -102,7 +102,8 @@ mod tests {
 
     #[test]
     fn no_line_and_no_number_of_lines_pushes_the_gravest_away() {
-        let mut listing = Listing::about(&format!("/p/{}", "x".repeat(4000)), "is not trusted yet. It would do this:");
+        let mut listing =
+            EffectList::about(&format!("/p/{}", "x".repeat(4000)), "is not trusted yet. It would do this:");
         for number in 0..3000 {
             listing.add(Mark::New, &format!("source a{number}: runs {}{}", " ".repeat(80), "y".repeat(10_000)));
         }
