@@ -98,17 +98,11 @@ fn builtins(plugins: &[PluginConfig]) -> impl Iterator<Item = (usize, &PluginCon
     plugins.iter().enumerate().filter(|(_, plugin)| matches!(plugin.plugin, PluginRef::Builtin(_)))
 }
 
-#[cfg(not(test))]
+/// Returns the state folder of a broker, if it has one. Brokers of unit tests share one unless they name it: compiling
+/// the same plugins for each took most of the tests' time.
 fn state_dir(config: &Config) -> Option<PathBuf> {
-    config.state_dir.clone()
-}
-
-/// Returns the configured folder, or the one that all unit tests share: compiling the same plugins for each took most of
-/// their time.
-#[cfg(test)]
-fn state_dir(config: &Config) -> Option<PathBuf> {
-    let shared = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/guests/state");
-    Some(config.state_dir.clone().unwrap_or_else(shared))
+    let shared = cfg!(test).then(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/guests/state"));
+    config.state_dir.clone().or(shared)
 }
 
 /// Returns the folder of compiled code. `None` where none can be kept, which only costs time. A folder that other users

@@ -50,7 +50,8 @@ pub(super) struct SessionCatalog {
     removed: HashSet<Arc<str>>,
     /// The search index, made by the first search.
     index: OnceCell<Arc<Index>>,
-    /// How often what the session has seen was cleared when it was noted that the agent has seen this list. `None` before.
+    /// The number of times that the session's information flow had been cleared when this list was last kept in it, or
+    /// `None` if it was not kept yet.
     pub(super) seen: Mutex<Option<u64>>,
 }
 

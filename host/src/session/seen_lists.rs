@@ -1,5 +1,5 @@
-//! What an agent sees in lists of prompts, resources and templates: names and texts of the sources, which get the labels
-//! of results. Tools are none of it: the scanner looks at their definitions, and a changed one is noticed.
+//! The lists of prompts, resources and templates in the information flow: they hold names and texts of the sources, and
+//! get the labels of results. Tools are none of it: the scanner looks at their definitions, and a changed one is noticed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -205,7 +205,7 @@ pub(crate) async fn evaluate(
     judged(move || Evaluation::of(&command, &observations, EvaluationTarget::Program(&facts), known)).await
 }
 
-/// What the server is made of, before it has run.
+/// The files of the server, as they were reviewed before it ran.
 struct ReviewedFiles {
     /// The paths that the cell opens for the program itself.
     inside: Vec<PathBuf>,

@@ -84,13 +84,22 @@ pub(crate) fn run(args: &Args, global: &GlobalArgs) -> anyhow::Result<ExitCode> 
         if collected.present == 0 {
             bail!("none of the servers can be taken over:\n{}", collected.notes.join("\n"));
         }
-        return report(args, global, &destination.file, None, &collected, &[]);
+        return ImportReport {
+            args,
+            global,
+            file: &destination.file,
+            proposed: None,
+            collected: &collected,
+            stored: &[],
+        }
+        .report();
     }
     let text = destination.with(&sources);
     let proposed = cell_proposals::propose(&text, &destination.file, &before)?;
     collected.notes.extend(proposed.notes.iter().cloned());
     let stored = if args.dry_run { Vec::new() } else { write(global, &destination, &proposed, &mut collected)? };
-    report(args, global, &destination.file, Some(&proposed), &collected, &stored)
+    let (file, proposed) = (&*destination.file, Some(&proposed));
+    ImportReport { args, global, file, proposed, collected: &collected, stored: &stored }.report()
 }
 
 /// Imports each input. An unreadable input does not affect the others.
@@ -284,90 +293,93 @@ fn to_learn(proposed: &Proposed, file: &Path) -> anyhow::Result<Vec<String>> {
     Ok(started.map(command).collect())
 }
 
-/// Returns the commands and steps that are left after the import, in their order.
-fn left_to_do(
-    args: &Args,
-    global: &GlobalArgs,
-    file: &Path,
-    proposed: Option<&Proposed>,
-    collected: &Collected,
-    stored: &[String],
-) -> anyhow::Result<Vec<String>> {
-    let missing: Vec<&WantedSecret> =
-        collected.secrets.iter().filter(|secret| !stored.contains(&secret.name)).collect();
-    let mut to_do: Vec<String> = Vec::new();
-    if !collected.origins.is_empty() && (args.dry_run || !is_usable(global)) {
-        let origins = collected.origins.join(", ");
-        to_do.push(format!(
-            "portcullis trust {}    # shows what comes from {origins}, which somebody else may have written",
-            shell_word(&escape_hidden(&file.to_string_lossy()))
-        ));
-    }
-    to_do.extend(
-        missing
-            .iter()
-            .filter(|secret| !args.dry_run || secret.value.is_none())
-            .map(|secret| format!("portcullis secret set {}    # {}", secret.name, secret.origin)),
-    );
-    to_do.extend(collected.to_do.iter().cloned());
-    to_do.push("portcullis check".to_owned());
-    to_do.extend(proposed.map(|proposed| to_learn(proposed, file)).transpose()?.unwrap_or_default());
-    let client = args.from.as_deref().and_then(|from| Client::named(from.to_str()?));
-    to_do.extend(client.map(|client| format!("portcullis connect {}", client.name())));
-    to_do.extend(collected.files.iter().map(|from| {
-        format!("remove these servers from {from}    # until then the client starts them itself, without a cell")
-    }));
-    Ok(to_do)
+/// An import that was made, or would be without `--dry-run`.
+struct ImportReport<'a> {
+    args: &'a Args,
+    global: &'a GlobalArgs,
+    file: &'a Path,
+    /// The file as it is to be, unless it has all of the servers.
+    proposed: Option<&'a Proposed>,
+    collected: &'a Collected,
+    /// The names of the secrets that are stored.
+    stored: &'a [String],
 }
 
-fn report(
-    args: &Args,
-    global: &GlobalArgs,
-    file: &Path,
-    proposed: Option<&Proposed>,
-    collected: &Collected,
-    stored: &[String],
-) -> anyhow::Result<ExitCode> {
-    let shown = escape_hidden(&file.to_string_lossy()).into_owned();
-    let to_do = left_to_do(args, global, file, proposed, collected, stored)?;
-    if global.json {
-        let secrets = collected.secrets.iter().map(
+impl ImportReport<'_> {
+    /// Prints what was done and what is left to do.
+    fn report(&self) -> anyhow::Result<ExitCode> {
+        let Self { args, global, file, proposed, collected, stored } = *self;
+        let shown = escape_hidden(&file.to_string_lossy()).into_owned();
+        let to_do = self.left_to_do()?;
+        if global.json {
+            let secrets = collected.secrets.iter().map(
             |secret| json!({ "name": secret.name, "origin": secret.origin, "stored": stored.contains(&secret.name) }),
         );
-        output::json(&json!({
-            "file": file.to_string_lossy(), "written": !args.dry_run && proposed.is_some(),
-            "toml": proposed.map(|proposed| &proposed.text), "secrets": secrets.collect::<Vec<_>>(),
-            "notes": collected.notes, "to-do": to_do,
-        }))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    for note in &collected.notes {
-        output::message(&format!("note: {}", escape_hidden(note)));
-    }
-    let Some(proposed) = proposed else {
-        output::message(&format!("{shown} is left as it is: it has all of these servers"));
-        return Ok(ExitCode::SUCCESS);
-    };
-    if args.dry_run {
-        output::text(&proposed.text)?;
-        output::message(&format!("nothing is written; without --dry-run, this is {shown}"));
-    } else {
-        output::message(&format!("the servers are sources of {shown} now"));
-        if !stored.is_empty() {
-            output::message(&format!("secrets are stored, and not in the file: {}", stored.join(", ")));
+            output::json(&json!({
+                "file": file.to_string_lossy(), "written": !args.dry_run && proposed.is_some(),
+                "toml": proposed.map(|proposed| &proposed.text), "secrets": secrets.collect::<Vec<_>>(),
+                "notes": collected.notes, "to-do": to_do,
+            }))?;
+            return Ok(ExitCode::SUCCESS);
         }
-        let ask = format!("`portcullis trust {}` shows what it opens, and asks", shell_word(&shown));
-        match trust_status(global) {
-            Some(TrustStatus::Usable) => {}
-            Some(TrustStatus::Changed(before)) if !before.unseen => {
-                output::message(&format!("it is not trusted as it is now: {ask}"));
+        for note in &collected.notes {
+            output::message(&format!("note: {}", escape_hidden(note)));
+        }
+        let Some(proposed) = proposed else {
+            output::message(&format!("{shown} is left as it is: it has all of these servers"));
+            return Ok(ExitCode::SUCCESS);
+        };
+        if args.dry_run {
+            output::text(&proposed.text)?;
+            output::message(&format!("nothing is written; without --dry-run, this is {shown}"));
+        } else {
+            output::message(&format!("the servers are sources of {shown} now"));
+            if !stored.is_empty() {
+                output::message(&format!("secrets are stored, and not in the file: {}", stored.join(", ")));
             }
-            _ => output::message(&format!("nothing of it is trusted yet: {ask}")),
+            let ask = format!("`portcullis trust {}` shows what it opens, and asks", shell_word(&shown));
+            match trust_status(global) {
+                Some(TrustStatus::Usable) => {}
+                Some(TrustStatus::Changed(before)) if !before.unseen => {
+                    output::message(&format!("it is not trusted as it is now: {ask}"));
+                }
+                _ => output::message(&format!("nothing of it is trusted yet: {ask}")),
+            }
         }
+        output::message("left to do:");
+        for command in &to_do {
+            output::message(&format!("  {}", escape_hidden(command)));
+        }
+        Ok(ExitCode::SUCCESS)
     }
-    output::message("left to do:");
-    for command in &to_do {
-        output::message(&format!("  {}", escape_hidden(command)));
+
+    /// Returns the commands and steps that are left after the import, in their order.
+    fn left_to_do(&self) -> anyhow::Result<Vec<String>> {
+        let Self { args, global, file, proposed, collected, stored } = *self;
+        let missing: Vec<&WantedSecret> =
+            collected.secrets.iter().filter(|secret| !stored.contains(&secret.name)).collect();
+        let mut to_do: Vec<String> = Vec::new();
+        if !collected.origins.is_empty() && (args.dry_run || !is_usable(global)) {
+            let origins = collected.origins.join(", ");
+            to_do.push(format!(
+                "portcullis trust {}    # shows what comes from {origins}, which somebody else may have written",
+                shell_word(&escape_hidden(&file.to_string_lossy()))
+            ));
+        }
+        to_do.extend(
+            missing
+                .iter()
+                .filter(|secret| !args.dry_run || secret.value.is_none())
+                .map(|secret| format!("portcullis secret set {}    # {}", secret.name, secret.origin)),
+        );
+        to_do.extend(collected.to_do.iter().cloned());
+        to_do.push("portcullis check".to_owned());
+        to_do.extend(proposed.map(|proposed| to_learn(proposed, file)).transpose()?.unwrap_or_default());
+        let client = args.from.as_deref().and_then(|from| Client::named(from.to_str()?));
+        to_do.extend(client.map(|client| format!("portcullis connect {}", client.name())));
+        to_do.extend(collected.files.iter().map(|from| {
+            format!("remove these servers from {from}    # until then the client starts them itself, without a cell")
+        }));
+        Ok(to_do)
     }
-    Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! What counts as seen by a session, for policies about information flow.
+//! Tests of what counts as seen by a session, for policies about information flow.
 
 use super::*;
 use crate::config::{PluginTable, SourceTable};

@@ -23,8 +23,9 @@ pub(super) type ListDigests = HashMap<ItemKind, DefinitionDigests>;
 
 /// The lists that the sessions using a slot know from its last connection.
 pub(super) enum KnownLists {
-    /// Nobody knows which: an attempt has failed since.
+    /// Lists that nobody knows: an attempt to connect has failed since.
     Unknown,
+    /// The lists with these digests.
     Of(ListDigests),
 }
 

@@ -1,4 +1,4 @@
-//! What an evaluation could not see, and says.
+//! Tests of what a report says that the evaluation could not see.
 
 use super::*;
 use crate::evaluation::Judgement;
